@@ -74,7 +74,7 @@ def fill(project_id: int, corpus: Corpus, first: int, after: int) -> None:
     from django.db import connection
 
     from access_app.db import primary
-    from traces_app.maintenance.search_index import index_queued
+    from traces_app.maintenance.search_index import index_changed
 
     if after > first:
         began, cpu = time.perf_counter(), cpu_of_both()
@@ -85,7 +85,7 @@ def fill(project_id: int, corpus: Corpus, first: int, after: int) -> None:
             f"{(after - first) / took:,.0f} a second, {cpu * 1000 / (after - first):.1f} ms of CPU each"
         )
     began, cpu = time.perf_counter(), cpu_of_both()
-    report = index_queued(primary, patience=timedelta(0))
+    report = index_changed(primary, patience=timedelta(0))
     took, cpu = time.perf_counter() - began, cpu_of_both() - cpu
     if report.messages:
         say(

@@ -13,9 +13,9 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Case, Exists, OuterRef, Q, Value, When
+from django.db.models import Case, Exists, Func, OuterRef, Q, Value, When
 from django.db.models.fields.json import KT, KeyTextTransform
-from django.db.models.functions import Now
+from django.db.models.functions import Cast, Now
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -437,43 +437,63 @@ class SessionTombstone(models.Model):
         return str(self.key)
 
 
-class ChangedHour(models.Model):
-    """An hour of messages of a project that changed long after it: what was added up for it has to be added up again.
+class Change(models.Model):
+    """A row of the log of changes: a message that a transaction wrote or removed, or rows below it. See messages_app.change_log.
 
-    Append-only, so that writers never wait for each other. See messages_app.changed_hours.
+    Append-only, so that writers never wait for each other; removed when all readers have read it.
     """
 
+    class Kind(models.TextChoices):
+        CONTENT = "content"
+        """What the message says, or a value of its steps, calls or results."""
+        FIGURES = "figures"
+        """Only costs, or whether it is there: it was deleted, restored or removed."""
+        INDEX = "index"
+        """Nothing, but its texts are to be indexed again."""
+        VECTOR = "vector"
+        """Nothing, but the vector of the run is to be made again."""
+        SEAL = "seal"
+        """Only what a seal covers and nobody reads here: the form in which it is stored."""
+
+    position = models.BigAutoField(primary_key=True)
+    transaction = models.BigIntegerField(
+        db_default=Cast(Cast(Func(function="pg_current_xact_id"), models.TextField()), models.BigIntegerField())
+    )
+    """The id of the transaction that wrote the row, without its end at 32 bits. PostgreSQL has no cast of xid8 to a number."""
+    at = models.DateTimeField(db_default=Now())
     project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    begin = models.DateTimeField()
-
-    class Meta:
-        indexes = [
-            # The changed hours of a range, and the oldest one.
-            models.Index(fields=["begin", "project"], name="changed_hour"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.begin:%Y-%m-%d %H:00}"
-
-
-class SealMark(models.Model):
-    """A message that the application has written and that is not sealed as it is now; see messages_app.seal_marks.
-
-    Written in the transaction of the message, deleted in that of its seal.
-    """
-
     message_id = models.UUIDField()
-    token = models.BinaryField()
-    queued_at = models.DateTimeField(db_default=Now())
+    kind = models.CharField(max_length=10, choices=Kind)
+    token = models.BinaryField(db_default=b"")
+    """That the application wrote a message which has a seal or gets one; empty for others. See seal_tokens.py."""
 
     class Meta:
         indexes = [
-            # Whether a message waits to be sealed.
-            models.Index(fields=["message_id"], name="seal_mark_message"),
+            # The order of reading.
+            models.Index(fields=["transaction", "position"], name="change_order"),
+            # Whether a message waits for a reader.
+            models.Index(fields=["message_id"], name="change_message"),
         ]
 
     def __str__(self) -> str:
-        return str(self.message_id)
+        return f"{self.position} {self.kind} {self.message_id}"
+
+
+class ChangeReader(models.Model):
+    """How far a reader of the log of changes is."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    transaction = models.BigIntegerField()
+    position = models.BigIntegerField()
+    """Of the last row that it has read."""
+    system = models.BigIntegerField()
+    """The identifier of PostgreSQL's cluster, in which the numbers of transactions hold."""
+    state = models.JSONField(default=dict)
+    """What else it has to know. Of the search `waiting`: messages that it has read and not indexed yet, with the times of their
+    changes. Of the seals `ahead`: positions of rows that it has read before it was their turn."""
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class SavedView(models.Model):

@@ -23,10 +23,9 @@ from access_app.db import Database
 from access_app.db.transactions import in_transaction
 from access_app.errors import NotFound
 
-from .changed_hours import mark_messages, mark_sessions
+from .change_log import Kind, log_changes, log_sessions
 from .interruptions import interruption_of
 from .models import Message, Session, SessionTombstone, session_key
-from .seal_marks import mark
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +180,7 @@ def delete_session(db: Database, session_id: UUID, *, by: str) -> None:
     now = timezone.now()
     if not db.rows(Session.objects).filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
         raise _no_session()
-    mark_sessions(db, [session_id])
+    log_sessions(db, [session_id])
     logger.info("deleted a session", extra={"session_id": str(session_id), "by": by})
 
 
@@ -201,7 +200,7 @@ def delete_sessions(db: Database, project_id: int, session_ids: Collection[UUID]
             batch = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
             now = timezone.now()
             db.rows(Session.objects).filter(pk__in=batch).update(deleted_at=now, deleted_by=by, updated_at=now)
-            mark_sessions(db, batch)
+            log_sessions(db, batch)
         deleted += len(batch)
         if len(batch) < AT_A_TIME:
             break
@@ -266,8 +265,7 @@ def clear_session(db: Database, session_id: UUID, *, by: str) -> int:
     add_to_session(db, session_id, -counts)
     update_last_run(db, session_id)
     if messages:
-        mark_messages(db, messages[0].project_id, ids)
-        mark(db, ids)
+        log_changes(db, dict.fromkeys(ids, messages[0].project_id), Kind.FIGURES, sealed=ids)
     note_counts(db.actor, messages=len(messages))
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(messages), "by": by})
     return len(messages)
@@ -288,7 +286,7 @@ def restore_session(db: Database, session_id: UUID) -> None:
     db.rows(Session.with_deleted).filter(pk=session_id).update(
         deleted_at=None, deleted_by="", updated_at=timezone.now()
     )
-    mark_sessions(db, [session_id])
+    log_sessions(db, [session_id])
     logger.info("restored a session", extra={"session_id": str(session_id)})
 
 
@@ -328,8 +326,7 @@ def _set_deleted(
     add_to_session(db, message.session_id, -counts if deleted_at else counts)
     if counts.last_run:
         update_last_run(db, message.session_id)
-    mark_messages(db, message.project_id, [message_id])
-    mark(db, [message_id])
+    log_changes(db, {message_id: message.project_id}, Kind.FIGURES, sealed=[message_id])
     logger.info(
         "deleted a message" if deleted_at else "restored a message",
         extra={"session_id": str(message.session_id), "message_id": str(message_id), "by": by},

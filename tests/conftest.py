@@ -112,6 +112,7 @@ from access_app import masking  # noqa: E402
 from access_app.bounded_cache import BoundedCache  # noqa: E402
 from access_app.db import primary  # noqa: E402
 from access_app.models import Project  # noqa: E402  # models need Django set up
+from messages_app import change_log  # noqa: E402
 from messages_app.sql.periods import Period  # noqa: E402
 from tests.encryption import MASTER_KEY, master_key  # noqa: E402
 from tests.traces_app.conftest import NOON  # noqa: E402
@@ -144,6 +145,16 @@ def nothing_remembered_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(prices, "_PRICES", BoundedCache(1))
     monkeypatch.setattr(masking, "_CACHE", BoundedCache(10_000))
+
+
+@pytest.fixture(autouse=True)
+def every_change_is_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let readers of the log read all that they see, unless a test is about their order.
+
+    The test itself and others that share the server have transactions open, for which readers would wait.
+    """
+    if request.node.get_closest_marker("order_of_changes") is None:
+        monkeypatch.setattr(change_log, "oldest_open", lambda _db: 2**63 - 1)
 
 
 @pytest.fixture(scope="session")

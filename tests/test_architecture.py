@@ -51,6 +51,21 @@ WRITES = (
     "traces_app.eko",
     "traces_app.maintenance",
 )
+# The rows that are searched, counted and sealed, and who may write them without a row of the log of changes.
+LOGGED_TABLES = "messages_app_message|messages_app_reference|traces_app_agentstep|traces_app_toolcall|traces_app_toolresult|traces_app_event"
+LOGGED_MODELS = "Message|Reference|AgentStep|ToolCall|ToolResult|Event"
+WRITES_SQL = re.compile(rf"(INSERT INTO|UPDATE|DELETE FROM) ({LOGGED_TABLES})\b")
+WRITES_ROWS = re.compile(
+    rf"rows\(({LOGGED_MODELS})\.\w+\).*\.(update|delete|create|bulk_create|bulk_update)\(.*\)$", re.DOTALL
+)
+LOGS = re.compile(r"\b(log_changes|log_all|log_sessions)\(")
+LOGGED_BY_OTHERS = {
+    "traces_app/events/run_records.py": "traces_app/ingest/store.py",
+    "traces_app/events/run_rows.py": "traces_app/ingest/store.py",
+    "traces_app/imports/span_store.py": "traces_app/ingest/store.py",
+    "traces_app/ingest/prices.py": "traces_app/ingest/store.py and traces_app/maintenance/costs.py",
+    "traces_app/ingest/sql.py": "traces_app/ingest/store.py",
+}
 HTTP = ("rest_framework", "django.http", "django.urls", "django.views", "django.shortcuts", "drf_spectacular")
 
 
@@ -58,6 +73,10 @@ def violations(path: str, source: str) -> list[str]:
     """Return the violations in one file, each with its line and reason."""
     found = [f"{path}:{line}: {reason}" for line, reason in _wrong_imports(path, source)]
     found += [f"{path}:{line}: {reason}" for line, reason in _wrong_reads(path, source)]
+    if path not in LOGGED_BY_OTHERS and not LOGS.search(source):
+        found += [
+            f"{path}:{line}: writes rows, but not the log of changes: log_changes(db, ...)" for line in _writes(source)
+        ]
     name = Path(path).stem
     if name in SAY_NOTHING:
         found.append(f"{path}: a file is named for its topic, `{name}` says nothing")
@@ -110,6 +129,15 @@ def _wrong_reads(path: str, source: str) -> Iterable[tuple[int, str]]:
                     node.lineno,
                     f"reads may be on the replica: db.read_cursor() and the like instead of db.{node.attr}",
                 )
+
+
+def _writes(source: str) -> Iterable[int]:
+    """Yield the lines that write rows of messages or of what is below them."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and WRITES_SQL.search(node.value):
+            yield node.lineno
+        if isinstance(node, ast.Call) and WRITES_ROWS.match(ast.unparse(node).removeprefix("db.")):
+            yield node.lineno
 
 
 @cache
@@ -212,6 +240,12 @@ def test_traces_app_has_at_most_12_rooms() -> None:
         ("traces_app/views/tools.py", "def f():\n    return primary.rows(Tool.objects)", "than the primary"),
         ("traces_app/ingest/store.py", "from django.db import connection, models", "of the `Database`"),
         ("traces_app/ingest/store.py", "def f(db):\n    return Message.objects.get()", "db.rows(Message.objects)"),
+        (
+            "traces_app/new.py",
+            "def f(db):\n    db.rows(ToolCall.objects).filter(pk=1).update(args={})",
+            "the log of changes",
+        ),
+        ("traces_app/new.py", "S = 'UPDATE messages_app_message SET content = 1'", "the log of changes"),
         ("traces_app/utils.py", "", "says nothing"),
         ("traces_app/__init__.py", '"""Doc."""\nfrom .records import Message', "a docstring only"),
         ("traces_app/views.py", "x = Redacted(session=s, receipts=[], message_receipts=[])", "unredacted"),

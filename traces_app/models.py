@@ -646,25 +646,6 @@ class Score(models.Model):
         return f"{number} {one_line(self.label, 80)}".strip()
 
 
-class UnindexedMessage(models.Model):
-    """A message that was written and is not in the search index yet, or not as it is now.
-
-    Written in the transaction of the message, deleted in that of its index, so that each message is always in one of the two.
-    """
-
-    message_id = models.UUIDField()
-    queued_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        indexes = [
-            # All marks of a message, and those of a range of messages.
-            models.Index(fields=["message_id"], name="unindexed_message"),
-        ]
-
-    def __str__(self) -> str:
-        return str(self.message_id)
-
-
 class SearchSegment(models.Model):
     """A part of the search index: up to 65,536 rows of messages of one month. Never changed; merged into larger ones.
 
@@ -711,18 +692,6 @@ class SearchPosting(models.Model):
 
     def __str__(self) -> str:
         return f"{self.segment_id} {self.gram}"
-
-
-class UnvectoredMessage(models.Model):
-    """A message that was indexed for the search since the vectors of runs were made: a run, or the question of one.
-
-    Written in the transaction that removes it from the queue of the search, deleted in that of the vectors.
-    """
-
-    message_id = models.UUIDField()
-
-    def __str__(self) -> str:
-        return str(self.message_id)
 
 
 class EmbedderInUse(models.Model):

@@ -53,7 +53,7 @@ MOST_CALLS = 3
 MOST_REMOVALS = 5
 QUIET_AFTER = timedelta(minutes=15)
 """A run whose session got nothing for so long is marked: it may be stuck."""
-INDEX_LATE_AFTER = timedelta(minutes=5)
+READER_LATE_AFTER = timedelta(minutes=5)
 ROLL_UP_LATE_AFTER = timedelta(hours=6)
 """Hours are added up three hours after their end; see traces_app.maintenance.tool_roll_up."""
 MOST_CHARACTERS = 200
@@ -257,7 +257,7 @@ def _intake(readable: Readable, period: Period) -> dict[str, Any] | None:
         "calls_rate": _rounded(arrived.calls / units),
         "backlog": backlog,
         "most_waiting": intake.MOST_WAITING,
-        "index_is_late": backlog.unindexed_since is not None and now - backlog.unindexed_since > INDEX_LATE_AFTER,
+        "late_readers": {name for name, since in backlog.waiting_since.items() if now - since > READER_LATE_AFTER},
         "roll_up_is_late": backlog.rolled_until is not None and now - backlog.rolled_until > ROLL_UP_LATE_AFTER,
     }
 

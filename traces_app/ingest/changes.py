@@ -16,12 +16,10 @@ from access_app.db import Database
 from access_app.db.transactions import in_transaction
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, NotFound, PreconditionFailed
-from messages_app.changed_hours import mark_messages
+from messages_app.change_log import log_changes
 from messages_app.interruptions import is_interrupted, reopen
 from messages_app.models import Message, Session
-from messages_app.seal_marks import mark
 from messages_app.writes import Counts, add_tags, update_session
-from traces_app.models import UnindexedMessage
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.redacted import RedactedMessagePatch, RedactedSessionPatch, receipts_as_json
@@ -32,7 +30,7 @@ from .batch import Context
 from .merging import finish_message, has_new, without_known, write_merge
 from .prices import current_prices
 from .rows import rows_below
-from .sessions import queue_retitled
+from .sessions import log_retitled
 from .sql import add_to_sessions, stored_below, tool_names
 from .tool_ids import find_or_make_tools
 
@@ -52,7 +50,7 @@ def change_session(db: Database, session_id: UUID, change: RedactedSessionPatch)
     if change.receipts:
         changes["redactions"] = receipts_as_json(change.receipts)
     if "title" in changes:
-        queue_retitled(db, session_id, changes["title"])
+        log_retitled(db, session_id, changes["title"])
     if changes:
         changes["is_abandoned"] = None  # whoever writes is back
     return update_session(db, session_id, changes)
@@ -163,10 +161,7 @@ def _patch(
     counts = finish_message(db, context, row, changed, stored, None, before) + Counts(active_at=context.now)
     add_to_sessions(db, {row.session_id: counts})
     context_rows.add(db, context.inputs.values())
-    mark_messages(db, row.project_id, [row.pk])
-    db.rows(UnindexedMessage.objects).create(message_id=row.pk)
-    if was_completed or row.is_completed:
-        mark(db, [row.pk])
+    log_changes(db, {row.pk: row.project_id}, sealed=[row.pk] if was_completed or row.is_completed else [])
 
 
 def _patched_fields(context: Context, patch: records.MessagePatch, row: Message) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from access_app.db import Database
-from messages_app.changed_hours import mark_stored
+from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, MessageKey, Reference, Session
-from messages_app.seal_marks import mark
 from messages_app.writes import NO_RUN_LEFT, Counts
 from traces_app.models import AgentStep, Context, Event, RunVector, ToolCall, ToolResult
 from tracesite_sdk.records import ids
@@ -34,8 +33,8 @@ def remove_messages(db: Database, message_ids: Collection[UUID]) -> None:
     after = ids.first_id_at(ids.created_at_of(max(message_ids)) + timedelta(microseconds=1))
     messages = db.rows(Message.with_deleted).filter(pk__in=message_ids, pk__gte=first, pk__lt=after)
     rows = list(messages.order_by("pk").select_for_update(of=("self",)))
-    mark_stored(db, [row.pk for row in rows])
-    mark(db, [row.pk for row in rows])
+    removed = {row.pk: row.project_id for row in rows}
+    log_changes(db, removed, Kind.FIGURES, sealed=removed)
     calls = db.rows(ToolCall.with_deleted).filter(message_id__in=message_ids, pk__gte=first, pk__lt=after)
     db.rows(ToolResult.objects).filter(pk__in=calls.values("pk"), pk__gte=first, pk__lt=after).delete()
     below: tuple[QuerySet[Any], ...] = (

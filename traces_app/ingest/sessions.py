@@ -20,7 +20,7 @@ from tracesite_sdk.normalize.rollup import completion
 from tracesite_sdk.records import ids, pg_text
 
 from .batch import BatchSession, Context, KnownSession, SessionCreatedConcurrently, SessionGone
-from .sql import QUEUE_RETITLED, SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions
+from .sql import LOG_RETITLED, SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions
 from .tables import SESSIONS, Row
 
 _JSON = frozenset(name for name, type_ in SESSION_FIELDS.items() if type_ == "jsonb")
@@ -243,12 +243,12 @@ def merged_fields(context: Context, session_id: UUID, state: BatchSession) -> li
     return [texts.get(name) for name in SESSION_FIELDS]
 
 
-def queue_retitled(db: Database, session_id: UUID, title: str) -> None:
-    """Queue the messages of a session for the search if the title, which is a text of each, is another one than what is stored.
+def log_retitled(db: Database, session_id: UUID, title: str) -> None:
+    """Have the messages of a session indexed again if the title, which is a text of each, is another one than what is stored.
 
     Locks the session."""
     with db.cursor() as cursor:
-        cursor.execute(QUEUE_RETITLED, [session_id, title])
+        cursor.execute(LOG_RETITLED, [session_id, title])
 
 
 def given_columns(context: Context, sessions: Sequence[BatchSession]) -> dict[str, str]:
@@ -302,7 +302,7 @@ def apply_to_session(
             name: SESSIONS.encrypted_value(name, session_id, value, context.data_key) for name, value in stored.items()
         }
         if "title" in stored:
-            queue_retitled(db, session_id, stored["title"])
+            log_retitled(db, session_id, stored["title"])
         with db.cursor() as cursor:
             cursor.execute(
                 f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _READ_AS

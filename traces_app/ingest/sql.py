@@ -133,8 +133,8 @@ def _add_to_session() -> str:
 
 _ADD_TO_SESSION = _add_to_session()
 _TITLE = list(SESSION_FIELDS).index("title")
-QUEUE_RETITLED = "SELECT traces_app_queue_retitled(%s::uuid, %s)"
-_QUEUE_RETITLED = QUEUE_RETITLED % ("$1", "$2")
+LOG_RETITLED = "SELECT traces_app_log_retitled(%s::uuid, %s)"
+_LOG_RETITLED = LOG_RETITLED % ("$1", "$2")
 _ADD_CONTEXTS = (
     CONTEXTS.insert % tuple(f"${number}" for number in range(1, len(CONTEXTS.fields) + 1)) + " ON CONFLICT DO NOTHING"
 )
@@ -389,7 +389,7 @@ def insert_at_once(
     for session_id, counts, fields in counted:
         title = fields[_TITLE]
         if title is not None:
-            statements.append((_QUEUE_RETITLED, [session_id.hex, title]))
+            statements.append((_LOG_RETITLED, [session_id.hex, title]))
         added = (str(getattr(counts, name)) for name in COUNTERS)
         statements.append((_ADD_TO_SESSION, [session_id.hex, *added, *_news(counts), *fields]))
     wanted = {row.id: row for row in contexts}

@@ -37,13 +37,12 @@ from access_app.db import Database
 from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, TooLarge
-from messages_app.changed_hours import changed_hours, mark_messages
+from messages_app.change_log import Kind, log_changes
 from messages_app.interruptions import reason_of
 from messages_app.models import message_key
-from messages_app.seal_marks import mark, new_token
+from messages_app.seal_tokens import new_token
 from messages_app.sql.periods import Period
 from messages_app.writes import Counts, Run
-from traces_app.models import UnindexedMessage
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import hyphenated_uuid
 from tracesite_sdk.normalize.redacted import Redacted
@@ -71,15 +70,13 @@ from .sessions import active_at, counted_row, find_sessions, finish_sessions, ma
 from .sql import BY_ID, Tables, claim_keys, insert_at_once, insert_rows, tool_names
 from .tables import (
     CALLS,
-    CHANGED_HOURS,
+    CHANGES,
     KEYS,
     MESSAGES,
     REFERENCES,
     RESULTS,
-    SEAL_MARKS,
     SESSIONS,
     STEPS,
-    UNINDEXED,
     Row,
 )
 from .tool_ids import find_or_make_tools
@@ -228,12 +225,8 @@ def _store(db: Database, context: Context, batch: Sequence[Redacted]) -> list[Se
                     merge(db, context, [message])
             finish_sessions(db, context, sessions)
             context_rows.add(db, context.inputs.values())
-            changed = _changed(context, admitted)
-            mark_messages(db, context.project_id, _with_changed_calls(context, admitted, changed))
-            db.rows(UnindexedMessage.objects).bulk_create(
-                UnindexedMessage(message_id=message_id) for message_id in changed
-            )
-            mark(db, _completed(admitted, changed))
+            changed = dict.fromkeys(_changed(context, admitted), context.project_id)
+            log_changes(db, changed, sealed=_completed(admitted))
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
@@ -353,25 +346,23 @@ def _insert_at_once(
     # The row of a new session is inserted with its counters, because updating it would write a second row version.
     whole = {id_.hex: session.counts for id_, session in sessions.items() if session.created and not session.items}
     known = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
-    changed = _changed(context, messages)
-    hours: list[Row] = [
-        CHANGED_HOURS.Row(str(context.project_id), pg_text.timestamp(hour))
-        for hour in changed_hours(_with_changed_calls(context, messages, changed))
+    completed = _completed(messages)
+    changes: list[Row] = [
+        CHANGES.Row(
+            str(context.project_id),
+            message_id.hex,
+            Kind.CONTENT.value,
+            f"\\x{new_token(message_id).hex() if message_id in completed else ''}",
+        )
+        for message_id in _changed(context, messages)
     ]
-    marks: list[Row] = [
-        SEAL_MARKS.Row(message_id.hex, f"\\x{new_token(message_id).hex()}")
-        for message_id in _completed(messages, changed)
-    ]
-    unindexed: list[Row] = [UNINDEXED.Row(message_id.hex) for message_id in changed]
     insert_at_once(
         db,
         [
             (SESSIONS, [counted_row(row, whole.get(row.id)) for row in new]),
             (KEYS, claimed),
             *((table, sorted(lines, key=BY_ID)) for table, lines in below_sessions),
-            (CHANGED_HOURS, hours),
-            (UNINDEXED, unindexed),
-            (SEAL_MARKS, marks),
+            (CHANGES, changes),
         ],
         [(session_id, session.counts, merged_fields(context, session_id, session)) for session_id, session in known],
         context.inputs.values(),
@@ -392,24 +383,13 @@ def _changed(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]
     )
 
 
-def _completed(messages: Sequence[PendingMessage], changed: Sequence[UUID]) -> list[UUID]:
-    """Return the changed messages that are or were completed, so that they are sealed or have a seal."""
-    completed = {message.id for message in messages if message.was_completed or message.record.is_completed}
-    return [message_id for message_id in changed if message_id in completed]
-
-
-def _with_changed_calls(
-    context: Context, messages: Sequence[PendingMessage], changed: Sequence[UUID]
-) -> Sequence[UUID]:
-    """Return the changed messages whose calls may have changed."""
-    without_calls = {
-        message.id for message in messages if message.state == "created" and not message.record.agent_steps
+def _completed(messages: Sequence[PendingMessage]) -> set[UUID]:
+    """Return the messages that are or were completed, so that they are sealed or have a seal."""
+    return {
+        message.id
+        for message in messages
+        if message.id is not None and (message.was_completed or message.record.is_completed)
     }
-    return (
-        changed
-        if context.source == "events"
-        else [message_id for message_id in changed if message_id not in without_calls]
-    )
 
 
 def _new_rows(db: Database, context: Context, messages: Sequence[PendingMessage]) -> Tables:

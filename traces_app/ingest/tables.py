@@ -21,9 +21,9 @@ from django.db import models
 from access_app.db import primary
 from access_app.encryption.columns import ENCRYPTED, Column
 from access_app.encryption.envelope import DataKey, row_bytes
-from messages_app.models import ChangedHour, Message, MessageKey, Reference, SealMark, Session
+from messages_app.models import Change, Message, MessageKey, Reference, Session
 from messages_app.writes import COUNTERS
-from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult, UnindexedMessage
+from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
 from tracesite_sdk import records
 from tracesite_sdk.records import pg_text
 
@@ -264,6 +264,4 @@ RESULTS = Table(ToolResult, records.ToolResult, computed=("id",), read_elsewhere
 EVENTS = Table(Event)
 CONTEXTS = Table(Context)
 SPANS = Table(Span)
-CHANGED_HOURS = Table(ChangedHour, without=("id",))
-UNINDEXED = Table(UnindexedMessage, without=("id", "queued_at"))
-SEAL_MARKS = Table(SealMark, without=("id", "queued_at"))
+CHANGES = Table(Change, without=("position", "transaction", "at"))

@@ -15,9 +15,8 @@ from uuid import UUID
 
 from access_app.db import Database
 from access_app.db.transactions import in_transaction
-from messages_app.changed_hours import mark_messages
+from messages_app.change_log import Kind, log_changes
 from messages_app.models import Session
-from messages_app.seal_marks import mark
 from messages_app.writes import Counts
 from traces_app.ingest.prices import StoredStep, read_prices, set_costs
 from traces_app.ingest.sql import add_to_sessions
@@ -138,11 +137,6 @@ def _write(
     steps = _steps(db, [row[0] for row in locked])
     changed = _changed(steps, projects, prices, model)
     set_costs(db, changed.items())
-    of_project: dict[int, list[UUID]] = {}
-    for message_id in sorted({step.message_id for step in steps if step.id in changed}):
-        of_project.setdefault(projects[message_id], []).append(message_id)
-    for project_id, repriced in of_project.items():
-        mark_messages(db, project_id, repriced)  # statistics of tools have the costs of steps
     of_message: dict[UUID, list[tuple[StoredStep, Decimal | None]]] = {}
     for step in steps:
         of_message.setdefault(step.message_id, []).append((step, changed.get(step.id, step.cost)))
@@ -164,7 +158,8 @@ def _write(
                 priced_count=(cost is not None) - (old_cost is not None),
                 unpriced_count=unpriced - old_unpriced,
             )
-    mark(db, {step.message_id for step in steps if step.id in changed}.union(row[0] for row in saved))
+    repriced = {step.message_id for step in steps if step.id in changed}.union(row[0] for row in saved)
+    log_changes(db, {message_id: projects[message_id] for message_id in repriced}, Kind.FIGURES, sealed=repriced)
     if saved:
         with db.cursor() as cursor:
             columns = list(map(list, zip(*saved, strict=True)))

@@ -17,18 +17,17 @@ from uuid import UUID
 import numpy as np
 
 from access_app.db import Database
-from messages_app.changed_hours import mark_messages
+from messages_app.change_log import Kind, log_changes, projects_of
 from messages_app.models import Message, MessageKey, PurgedPeriod
-from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
 from messages_app.sql.partitions import periods_of, settle_periods, unsettled_periods
 from messages_app.sql.periods import Period
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.partitions import TABLES
 from traces_app.ingest.sql import count_below
-from traces_app.models import Archive, SearchRows, SearchSegment, UnindexedMessage
+from traces_app.models import Archive, SearchRows, SearchSegment
 from traces_app.queries.search.segments import ROW
-from traces_app.queries.search.texts import texts_of_messages
+from traces_app.queries.search.texts import texts_of_messages, unindexed
 from tracesite_sdk.normalize.rollup import duration_between
 from tracesite_sdk.records import ids
 
@@ -48,7 +47,6 @@ _WINDOW = 50_000
 """Messages whose ids are in memory at a time."""
 _MESSAGES = Message._meta.db_table
 _KEYS = MessageKey._meta.db_table
-_QUEUE = UnindexedMessage._meta.db_table
 _KEY_OF_MESSAGE = ids.key_in_sql("'message'", "message.session_id", "message.external_id")
 
 Scope = tuple[str, list[Any]]
@@ -144,12 +142,12 @@ def _unindexed(db: Database, period: Period, scope: Scope) -> Iterator[Problem]:
                 fetch(
                     db,
                     f"SELECT message.id, message.session_id FROM {_MESSAGES} AS message WHERE {condition} "
-                    f"AND message.id >= %s AND message.id < %s AND NOT EXISTS (SELECT 1 FROM {_QUEUE} AS waiting "
-                    f"WHERE waiting.message_id = message.id) ORDER BY message.id LIMIT {_WINDOW}",
+                    f"AND message.id >= %s AND message.id < %s ORDER BY message.id LIMIT {_WINDOW}",
                     [*values, last, period.after_id],
                 )
             )
-            missing = _not_in_index(db, list(page))
+            waiting = unindexed(db, page)
+            missing = _not_in_index(db, [message_id for message_id in page if message_id not in waiting])
         for message_id in missing:
             yield _problem("not_indexed", "has texts", page[message_id], message_id)
         if len(page) < _WINDOW:
@@ -174,13 +172,13 @@ def _not_in_index(db: Database, message_ids: Sequence[UUID]) -> list[UUID]:
         if not missing:
             return []
     left = sorted(UUID(bytes=key) for key in missing)
-    unindexed: list[UUID] = []
+    not_indexed: list[UUID] = []
     for start in range(0, len(left), _AT_ONCE):
         # Messages without any text have no rows there.
-        unindexed += sorted(
+        not_indexed += sorted(
             {row.message_id for row in texts_of_messages(db, left[start : start + _AT_ONCE]) if row.texts}
         )
-    return unindexed
+    return not_indexed
 
 
 def _archives(db: Database, project_id: int | None) -> Iterator[Problem]:
@@ -232,8 +230,7 @@ def _mend_message_counts(db: Database, problems: Sequence[Problem]) -> None:
             for name, value in counts._asdict().items():
                 setattr(row, name, value)
             row.save(update_fields=list(counts._fields))
-            mark(db, [row.pk])
-            mark_messages(db, row.project_id, [row.pk])
+            log_changes(db, {row.pk: row.project_id}, Kind.FIGURES, sealed=[row.pk])
             recount(db, [row.session_id])
 
 
@@ -260,9 +257,7 @@ def _mend_stray_keys(db: Database, problems: Sequence[Problem]) -> None:
 
 
 def _mend_index(db: Database, problems: Sequence[Problem]) -> None:
-    db.rows(UnindexedMessage.objects).bulk_create(
-        UnindexedMessage(message_id=problem.message_id) for problem in problems if problem.message_id
-    )
+    log_changes(db, projects_of(db, [problem.message_id for problem in problems if problem.message_id]), Kind.INDEX)
 
 
 def _mend_months(db: Database, problems: Sequence[Problem]) -> None:

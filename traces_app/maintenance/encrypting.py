@@ -26,10 +26,10 @@ from access_app.encryption.errors import Damaged
 from access_app.encryption.keys import MAX_AGE, key_of, lock_encryption
 from access_app.encryption.reading import open_value
 from access_app.models import Encryption
+from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, Reference, Session
-from messages_app.seal_marks import mark
 from traces_app.ingest.tables import fields_of, type_of
-from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult, UnindexedMessage
+from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 
 from .search_index import forget_messages
@@ -142,11 +142,9 @@ def _rewrite_messages(db: Database, job: _Job, keys: Sequence[UUID], done: Rewri
             written = _rewrite_rows(db, model, where, values, key)
             done.rows += len(written)
             changed |= set(written.values())
-        mark(db, list(changed))
+        log_changes(db, dict.fromkeys(changed, job.project_id), Kind.SEAL, sealed=changed)
         if key is None:
-            db.rows(UnindexedMessage.objects).bulk_create(
-                UnindexedMessage(message_id=message_id) for message_id in owner
-            )
+            log_changes(db, dict.fromkeys(owner, job.project_id))
         else:
             db.rows(RunVector.objects).filter(pk__in=changed).delete()
     if key is not None:
@@ -165,7 +163,9 @@ def _rewrite_sessions(db: Database, job: _Job, keys: Sequence[UUID], done: Rewri
         done.rows += len(shared)
         if shared:
             # Conversations are parts of the seals of all runs of a session.
-            mark(db, list(db.rows(Message.with_deleted).filter(session__in=keys).values_list("pk", flat=True)))
+            runs = db.rows(Message.with_deleted).filter(session__in=keys).values_list("pk", flat=True)
+            again = dict.fromkeys(runs, job.project_id)
+            log_changes(db, again, Kind.SEAL, sealed=again)
 
 
 def _rewrite_rows(

@@ -43,8 +43,6 @@ from traces_app.models import (
     Tool,
     ToolCall,
     ToolResult,
-    UnindexedMessage,
-    UnvectoredMessage,
 )
 
 from .purge.purging import purge_messages, purge_sessions
@@ -185,7 +183,6 @@ def erase(db: Database, found: SubjectRows, *, progress: Progress = lambda _: No
             "scores": _delete(db.rows(Score.with_deleted).filter(pk__in=found.scores)),
             "snapshots": sum(_delete(rows.filter(session__in=found.snapshots)) for rows in _snapshot_rows(db)),
         }
-        _forget_queues(db, gone)
     purge_sessions(db, sorted(found.sessions), report, progress)
     purge_messages(db, sorted(found.messages), report, progress)
     removed["tools"] = _forget_tools(db, found.tools)
@@ -379,12 +376,6 @@ def _snapshot_rows(db: Database) -> tuple[models.QuerySet[Any], ...]:
 
 def _delete(rows: models.QuerySet[Any]) -> int:
     return rows.order_by().delete()[0]
-
-
-def _forget_queues(db: Database, messages: Collection[UUID]) -> None:
-    for some in _parts(messages):
-        db.rows(UnindexedMessage.objects).filter(message_id__in=some).delete()
-        db.rows(UnvectoredMessage.objects).filter(message_id__in=some).delete()
 
 
 def _forget_tools(db: Database, tools: Collection[int]) -> int:

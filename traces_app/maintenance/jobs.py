@@ -28,14 +28,15 @@ from access_app.db.direct import lock_key, session_lock
 from access_app.errors import ApiError
 from access_app.models import AuditAction
 from access_app.people import forget_gone
+from messages_app.change_log import trim
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import JobRun
 
 from .masking_runs import continue_runs
 from .retention import apply_retention
 from .run_vectors import store_vectors
-from .seals.sealing import seal_marked
-from .search_index import index_queued
+from .seals.sealing import seal_changed
+from .search_index import index_changed
 from .stale_runs import abandon, close, stale_runs
 from .tool_roll_up import roll_up
 
@@ -275,7 +276,7 @@ JOBS: tuple[Job, ...] = (
         name="index_search",
         title=_("Index messages for the search"),
         every=timedelta(seconds=2),
-        run=lambda db, is_stopped: vars(index_queued(db, is_stopped=is_stopped)),
+        run=lambda db, is_stopped: vars(index_changed(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
@@ -283,6 +284,13 @@ JOBS: tuple[Job, ...] = (
         title=_("Store vectors of runs, to find similar ones"),
         every=timedelta(seconds=2),
         run=lambda db, is_stopped: vars(store_vectors(db, is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="trim_log",
+        title=_("Remove changes that all readers of the log have read"),
+        every=timedelta(seconds=10),
+        run=lambda db, _is_stopped: {"rows": trim(db)},
         is_continual=True,
     ),
     Job(
@@ -297,7 +305,7 @@ JOBS: tuple[Job, ...] = (
         name="seal_traces",
         title=_("Seal messages"),
         every=timedelta(seconds=30),
-        run=lambda db, is_stopped: vars(seal_marked(db, is_stopped=is_stopped)),
+        run=lambda db, is_stopped: vars(seal_changed(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(

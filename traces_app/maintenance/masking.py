@@ -26,11 +26,11 @@ from access_app.encryption.columns import ENCRYPTED
 from access_app.encryption.fields import sealed_value
 from access_app.masked_reading import MASKED_COLUMNS
 from access_app.models import AuditAction
+from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, Reference, Session
-from messages_app.seal_marks import mark
 from traces_app.imports.span_store import masked_content
-from traces_app.ingest.sessions import queue_retitled
-from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult, UnindexedMessage
+from traces_app.ingest.sessions import log_retitled
+from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 from tracesite_sdk.redaction.engine import Receipt, may_hold_secrets, redact
 from tracesite_sdk.redaction.rules import Rules
@@ -154,8 +154,7 @@ def _mask_messages(db: Database, project_id: int, message_ids: Collection[UUID],
         db.rows(Message.with_deleted).filter(pk=message_id).update(
             redactions=receipts, version=F("version") + 1, updated_at=timezone.now()
         )
-    mark(db, list(of_message))
-    db.rows(UnindexedMessage.objects).bulk_create(UnindexedMessage(message_id=key) for key in of_message)
+    log_changes(db, dict.fromkeys(of_message, project_id), sealed=of_message)
     _count(db, project_id, "message", of_message, done)
 
 
@@ -167,14 +166,16 @@ def _mask_sessions(db: Database, project_id: int, session_ids: Collection[UUID],
     for session_id, changes in of_session.items():
         for change in changes:
             if "title" in change.values:
-                queue_retitled(db, session_id, change.values["title"])
+                log_retitled(db, session_id, change.values["title"])
             _save(db, change, project_id)
         db.rows(Session.with_deleted).filter(pk=session_id).update(
             redactions=_together(stored[session_id], changes), updated_at=timezone.now()
         )
     # Conversations are parts of the seals of all runs of a session.
     shared = [key for key, changes in of_session.items() if any(isinstance(change.row, Context) for change in changes)]
-    mark(db, list(db.rows(Message.with_deleted).filter(session__in=shared).values_list("pk", flat=True)))
+    runs = db.rows(Message.with_deleted).filter(session__in=shared).values_list("pk", flat=True)
+    again = dict.fromkeys(runs, project_id)
+    log_changes(db, again, Kind.SEAL, sealed=again)
     _count(db, project_id, "session", of_session, done)
 
 

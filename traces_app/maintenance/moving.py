@@ -37,8 +37,8 @@ from access_app.places import (
     refuse_rows,
     set_place,
 )
+from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone
-from messages_app.seal_marks import mark
 from messages_app.sql.partitions import periods_of
 from traces_app.ingest.partitions import TABLES, ensure_periods
 from traces_app.models import (
@@ -87,17 +87,9 @@ MOVED: Final[tuple[tuple[type[Any], str], ...]] = (
 )
 """Models that move, and the condition of their rows; those that others refer to come first."""
 _MADE_ANEW: Final = (
-    # Indexes, statistics and queues, which the jobs make of the rows.
-    ("traces_app_unindexedmessage", _OF_MESSAGES),
-    ("traces_app_unvectoredmessage", _OF_MESSAGES),
+    # Indexes and statistics, which the readers of the log make of the rows.
     ("traces_app_runvector", _OF_PROJECT),
     ("traces_app_toolperiod", _OF_PROJECT),
-    ("messages_app_changedhour", _OF_PROJECT),
-)
-_QUEUE: Final = (
-    "INSERT INTO traces_app_unindexedmessage (message_id) SELECT id FROM messages_app_message WHERE project_id = %(project)s",
-    "INSERT INTO messages_app_changedhour (project_id, begin) SELECT DISTINCT %(project)s::bigint, "
-    "date_trunc('hour', created_at, 'UTC') FROM messages_app_message WHERE project_id = %(project)s",
 )
 _REFUSE: Final = """
     CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -253,9 +245,7 @@ def _copy(project: Project, here: Database, there: Database, done: Moved) -> Non
             if old != new:
                 raise Conflict(f"The copy of {_table(model)} differs: {old} and {new} (rows, sum of hashes).")
             done.rows[_table(model)] = new[0]
-        for statement in _QUEUE:
-            target.execute(statement, {"project": project.pk})
-        _mark(there, project.pk)
+        _log(there, project.pk, Kind.CONTENT)
 
 
 def _copy_rows(source: Any, target: Any, model: type[Any], where: sql.Composable) -> None:
@@ -294,16 +284,16 @@ def _digest(cursor: Any, model: type[Any], where: sql.Composable) -> tuple[int, 
     return rows, digest
 
 
-def _mark(db: Database, project_id: int) -> None:
-    """Mark the messages of a project in a database: they are sealed as they are by then, or as removed."""
+def _log(db: Database, project_id: int, kind: Kind) -> None:
+    """Note the messages of a project in a database: they are sealed as they are by then, or as removed."""
     some = []
     keys = db.rows(Message.with_deleted).filter(project=project_id).order_by().values_list("pk", flat=True)
     for key in keys.iterator(chunk_size=_MARKS):
         some.append(key)
         if len(some) == _MARKS:
-            mark(db, some)
+            log_changes(db, dict.fromkeys(some, project_id), kind, sealed=some)
             some = []
-    mark(db, some)
+    log_changes(db, dict.fromkeys(some, project_id), kind, sealed=some)
 
 
 def _remove(db: Database, project_id: int) -> int:
@@ -315,7 +305,7 @@ def _remove(db: Database, project_id: int) -> int:
 def _remove_at_once(db: Database, project_id: int) -> int:
     removed = 0
     with _cursor(db) as cursor:
-        _mark(db, project_id)
+        _log(db, project_id, Kind.FIGURES)
         for table, condition in (*_MADE_ANEW, *((_table(model), condition) for model, condition in reversed(MOVED))):
             cursor.execute(
                 sql.SQL("DELETE FROM {} WHERE {}").format(sql.Identifier(table), _where(condition, project_id))

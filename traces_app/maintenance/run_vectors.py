@@ -1,9 +1,8 @@
 """Store the vectors of runs, by which similar ones are found.
 
-The search job hands over each message that it indexes (UnvectoredMessage), in its transaction. `store_vectors` takes them from
-that queue, makes the vectors of the runs and deletes the marks in the transaction that stores the vectors: killed at any
-moment, it loses nothing. A question stands for the runs that answer it, so a question that changes or comes late changes
-their vectors. An embedder other than that of the stored vectors begins with all runs in the queue.
+`store_vectors` takes messages from the log of changes (messages_app.change_log), makes the vectors of the runs and moves its
+place in the log, in one transaction. A question stands for the runs that answer it, so a question that changes or comes late
+changes their vectors. An embedder other than that of the stored vectors begins with all runs.
 """
 
 from __future__ import annotations
@@ -18,22 +17,20 @@ from django.db.models import OuterRef, Subquery
 from numpy.typing import NDArray
 
 from access_app.db import Database
-from access_app.db.direct import session_lock
 from access_app.db.transactions import in_transaction
 from access_app.encryption.keys import is_encrypted
+from messages_app.change_log import Kind, Reader, log_all, move, next_changes, place_of, turn_of
 from messages_app.models import Message
-from messages_app.sql.batch import Query
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import period_at
 from traces_app.ingest.partitions import TABLES
-from traces_app.models import EmbedderInUse, RunVector, UnvectoredMessage
+from traces_app.models import EmbedderInUse, RunVector
 from traces_app.queries.embedders import Embedder, EmbedderError, configured
 from traces_app.queries.run_vectors import HASHED, WIDTHS_STORED, digest_of, folded, pack, stored_type, vectors
 from traces_app.queries.similar_runs import Run, read_runs
 from tracesite_sdk.records import ids
 
-MARKS_AT_A_TIME = 256
-_LOCK = 0x7665_6374  # "vect"
+CHANGES_AT_A_TIME = 256
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +46,11 @@ class VectorReport:
 
 
 def store_vectors(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> VectorReport:
-    """Make the vectors of the runs in the queue; end early if `is_stopped`, or if the embedder fails."""
+    """Make the vectors of the runs that changed; end early if `is_stopped`, or if the embedder fails."""
     report = VectorReport()
-    # So that nothing is embedded twice; of the session, because requests are outside of transactions.
-    with session_lock(db, _LOCK) as is_alone:
+    with turn_of(db, Reader.VECTORS) as is_mine:
         try:
-            while is_alone and not is_stopped() and _store_next(db, configured(), report):
+            while is_mine and not is_stopped() and _store_next(db, configured(), report):
                 pass
         except EmbedderError as error:
             report.failures += 1
@@ -62,22 +58,17 @@ def store_vectors(db: Database, *, is_stopped: Callable[[], bool] = lambda: Fals
     return report
 
 
-def queue_vectors(db: Database, message_ids: Collection[UUID]) -> None:
-    """Note messages that were written, in the caller's transaction."""
-    db.rows(UnvectoredMessage.objects).bulk_create(
-        UnvectoredMessage(message_id=message_id) for message_id in message_ids
-    )
-
-
 def _store_next(db: Database, embedder: Embedder | None, report: VectorReport) -> bool:
-    """Make the vectors of the oldest messages of the queue; return whether there may be more."""
+    """Make the vectors of the messages that changed next; return whether there may be more."""
     name = embedder.name if embedder else HASHED
     in_use = db.rows(EmbedderInUse.objects).filter(name=name).first() or _begin(db, name, WIDTHS_STORED["question"])
-    marks = dict(db.rows(UnvectoredMessage.objects).order_by("pk")[:MARKS_AT_A_TIME].values_list("pk", "message_id"))
-    if not marks:
+    place = place_of(db, Reader.VECTORS)
+    changes = next_changes(db, place, CHANGES_AT_A_TIME)
+    if not changes:
         return False
+    changed = {change.message_id for change in changes if change.kind in Reader.VECTORS.kinds}
     # A vector says what its run says.
-    runs = [run for run in read_runs(db, _runs_of(db, set(marks.values()))) if not is_encrypted(run.project_id)]
+    runs = [run for run in read_runs(db, _runs_of(db, changed)) if not is_encrypted(run.project_id)]
     packed: list[bytes] = []
     if runs:
         parts = folded(vectors([run.features for run in runs]))
@@ -105,20 +96,16 @@ def _store_next(db: Database, embedder: Embedder | None, report: VectorReport) -
         db.rows(RunVector.objects).bulk_create(
             rows, update_conflicts=True, unique_fields=["message"], update_fields=["embedder_id", "vector"]
         )
-        db.rows(UnvectoredMessage.objects).filter(pk__in=marks).delete()
+        move(db, place, changes)
     report.runs += len(rows)
     return True
 
 
 @in_transaction
 def _begin(db: Database, name: str, width: int) -> EmbedderInUse:
-    """Put an embedder in the place of the one in use, and all runs into the queue."""
+    """Put an embedder in the place of the one in use, and have the vectors of all runs made again."""
     db.rows(EmbedderInUse.objects).all().delete()
-    runs = db.rows(Message.with_deleted).filter(role=Message.Role.ASSISTANT).order_by("pk").values("pk")
-    db.rows(UnvectoredMessage.objects).all().delete()
-    query = Query.of(runs)
-    with db.cursor() as cursor:
-        cursor.execute(f"INSERT INTO {UnvectoredMessage._meta.db_table} (message_id) {query.sql}", query.parameters)
+    log_all(db, db.rows(Message.with_deleted).filter(role=Message.Role.ASSISTANT).order_by("pk"), Kind.VECTOR)
     return db.rows(EmbedderInUse.objects).create(name=name, width=width)
 
 

@@ -1,22 +1,20 @@
-"""Bring the search index up to date (`index_queued`), merge its segments, and build it again (`reindex`).
+"""Bring the search index up to date (`index_changed`), merge its segments, and build it again (`reindex`).
 
-Writers queue each message that they change (UnindexedMessage), in their transaction. `index_queued` takes messages from the
-queue, reads everything that they say, writes segments of it and deletes them from the queue, in one transaction: killed at
-any moment, it loses and doubles nothing. A message that changes is indexed again as a whole. Its older rows in the index stay
-until a merge and do no harm, because a search compares the texts as they are now; so do the rows of removed messages.
+`index_changed` takes messages from the log of changes (messages_app.change_log), reads everything that they say, writes
+segments of it and moves its place in the log, in one transaction. A message that changes is indexed again as a whole. Its older
+rows in the index stay until a merge and do no harm, because a search compares the texts as they are now; so do the rows of
+removed messages. An open message with many calls waits longer, because all of them are read each time.
 
 Small segments are merged, so that a search reads few: eight of a size become one, so each row is written at most five
 times. A merge leaves out rows that a younger segment has, too, and those of messages that no longer exist.
-
-An advisory lock lets one process work; the others find nothing to do.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
@@ -27,11 +25,13 @@ from numpy.typing import NDArray
 
 from access_app.db import Database
 from access_app.db.transactions import in_transaction
-from messages_app.models import Message
+from messages_app.change_log import Kind as Changed
+from messages_app.change_log import Reader, log_changes, move, next_changes, place_of, projects_of, turn_of
+from messages_app.models import Change, Message
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import Period, period_at
 from traces_app.ingest.partitions import TABLES
-from traces_app.models import SearchPosting, SearchRows, SearchSegment, UnindexedMessage
+from traces_app.models import SearchPosting, SearchRows, SearchSegment
 from traces_app.queries.search.grams import (
     MOST_ROWS,
     Keys,
@@ -45,20 +45,17 @@ from traces_app.queries.search.grams import (
     with_rows,
 )
 from traces_app.queries.search.segments import CHUNK, ROW, decode_page, encode_pages, encode_rows, keys_of_begins
-from traces_app.queries.search.texts import Kind, Mark, RowTexts, sessions_of, texts_of_messages
+from traces_app.queries.search.texts import Kind, Mark, RowTexts, sessions_of, texts_of_messages, unindexed
 from tracesite_sdk.records import ids
 
-from .run_vectors import queue_vectors
-
 PATIENCE = timedelta(seconds=5)
-"""How long a message waits in the queue, so that one that is written often is not indexed each time."""
+"""How long a message waits, so that one that is written often is not indexed each time."""
 ENOUGH = 200
-"""Messages in the queue that are indexed at once."""
-MESSAGES_AT_A_TIME = 1_000
-"""Messages of one transaction."""
+"""Changes that are indexed at once."""
+CHANGES_AT_A_TIME = 1_000
+"""Changes of one transaction."""
 MERGED = 8
 """Segments of a size that become one."""
-_LOCK = 0x7365_6172  # "sear"
 _CHARACTERS_AT_A_TIME = 250_000
 _MOST_KEYS = 6_000_000
 """Keys in memory, 8 bytes each: the end of a segment, or of a part of a merge."""
@@ -80,10 +77,10 @@ class IndexReport:
     """Segments that became parts of others."""
 
 
-def index_queued(
+def index_changed(
     db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = lambda: False
 ) -> IndexReport:
-    """Index the messages of the queue and merge segments; end early if `is_stopped`."""
+    """Index the messages that changed and merge segments; end early if `is_stopped`, or if another process does the same."""
     report = IndexReport()
     _index_all(db, report, patience, is_stopped)
     _merge_all(db, report, is_stopped)
@@ -91,24 +88,24 @@ def index_queued(
 
 
 def reindex(db: Database, period: Period, *, is_stopped: Callable[[], bool] = lambda: False) -> IndexReport:
-    """Build the index of a period again while it is used: its messages are queued and indexed, then its older segments go.
+    """Build the index of a period again while it is used: its messages are indexed, then its older segments go.
 
-    They are queued MESSAGES_AT_A_TIME, because searches read what is in the queue. Stopped early, the older segments stay.
+    They go into the log CHANGES_AT_A_TIME, because searches read what is not indexed. Stopped early, the older segments stay.
     """
     report = IndexReport()
     before = list(_of_period(db, period).values_list("pk", flat=True))
     messages = db.rows(Message.with_deleted).filter(pk__gte=period.first_id, pk__lt=period.after_id).order_by("pk")
     left = messages
-    while some := list(left.values_list("pk", flat=True)[:MESSAGES_AT_A_TIME]):
-        db.rows(UnindexedMessage.objects).bulk_create(UnindexedMessage(message_id=one) for one in some)
+    while some := dict(left.values_list("pk", "project_id")[:CHANGES_AT_A_TIME]):
+        log_changes(db, some, Changed.INDEX)
         _index_all(db, report, timedelta(0), is_stopped)
-        while not is_stopped() and db.rows(UnindexedMessage.objects).filter(message_id__in=some).exists():
-            # Another process has the lock, or a writer has queued one of them again.
+        while not is_stopped() and unindexed(db, some):
+            # It is another process's turn, an older transaction is open, or a writer has changed one of them again.
             sleep(_PAUSE_SECONDS)
             _index_all(db, report, timedelta(0), is_stopped)
         if is_stopped():
             return report
-        left = messages.filter(pk__gt=some[-1])
+        left = messages.filter(pk__gt=max(some))
     with db.atomic():
         _delete(db, before)
     # Not before, because a merge would keep the older rows of messages that were not indexed again yet.
@@ -117,19 +114,22 @@ def reindex(db: Database, period: Period, *, is_stopped: Callable[[], bool] = la
 
 
 def _index_all(db: Database, report: IndexReport, patience: timedelta, is_stopped: Callable[[], bool]) -> None:
-    while not is_stopped() and _index_next(db, report, patience):
-        pass
+    with turn_of(db, Reader.SEARCH) as is_mine:
+        while is_mine and not is_stopped() and _index_next(db, report, patience):
+            pass
 
 
 def _merge_all(db: Database, report: IndexReport, is_stopped: Callable[[], bool]) -> None:
-    while not is_stopped() and _merge_next(db, report):
-        pass
+    with turn_of(db, Reader.SEARCH) as is_mine:
+        while is_mine and not is_stopped() and _merge_next(db, report):
+            pass
 
 
 def forget_messages(db: Database, message_ids: Collection[UUID]) -> int:
-    """Remove the segments that have rows of these messages, which are to be removed, and queue the other messages in them.
+    """Remove the segments that have rows of these messages, which are to be removed, and have the other messages in them
+    indexed again.
 
-    Return the number of segments. Their searches find the other messages meanwhile, because queued ones are searched, too.
+    Return the number of segments. Searches find the other messages meanwhile, because they read what is not indexed.
     """
     gone = {message_id.bytes for message_id in message_ids}
     if not gone:
@@ -144,8 +144,7 @@ def forget_messages(db: Database, message_ids: Collection[UUID]) -> int:
             found = {one for chunk in chunks for one in np.frombuffer(chunk, dtype=ROW)["message"].tolist()}
             if found.isdisjoint(gone):
                 continue
-            rest = [UnindexedMessage(message_id=UUID(bytes=one)) for one in found - gone]
-            db.rows(UnindexedMessage.objects).bulk_create(rest)
+            log_changes(db, projects_of(db, [UUID(bytes=one) for one in found - gone]), Changed.INDEX)
             _delete(db, [segment_id[0]])
             forgotten += 1
     return forgotten
@@ -155,12 +154,18 @@ def forget_messages(db: Database, message_ids: Collection[UUID]) -> int:
 
 
 def _index_next(db: Database, report: IndexReport, patience: timedelta) -> bool:
-    """Index the oldest messages of the queue; return whether there may be more."""
-    queued = list(
-        db.rows(UnindexedMessage.objects).order_by("pk")[:MESSAGES_AT_A_TIME].values_list("message_id", "queued_at")
-    )
-    due = _due(db, queued, patience)
-    if not due:
+    """Index the messages that changed next; return whether there may be more."""
+    place = place_of(db, Reader.SEARCH)
+    changes = next_changes(db, place, CHANGES_AT_A_TIME)
+    now = timezone.now()
+    if len(changes) < ENOUGH and changes and now - changes[0].at < patience:
+        changes = []
+    since = {UUID(key): datetime.fromisoformat(at) for key, at in place.state.get("waiting", {}).items()}
+    for change in changes:
+        if change.kind in Reader.SEARCH.kinds:
+            since.setdefault(change.message_id, change.at)
+    due = _due(db, since, now, patience)
+    if not (changes or due):
         return False
     stored = periods_of(db, Message._meta.db_table)
     by_period: dict[Period, list[UUID]] = defaultdict(list)
@@ -170,40 +175,32 @@ def _index_next(db: Database, report: IndexReport, patience: timedelta) -> bool:
             by_period[period].append(message_id)
     make_periods(db, TABLES, by_period)
     with db.atomic():
-        if not _is_alone(db):
-            return False
-        # Only marks that are visible before the messages are read.
-        marks = dict(
-            db.rows(UnindexedMessage.objects).filter(message_id__in=due).order_by("pk").values_list("pk", "message_id")
-        )
-        still_due = set(marks.values())
         for period, message_ids in by_period.items():
-            if still_due.intersection(message_ids):
-                _index(db, _Segment(period, version=max(marks)), still_due.intersection(message_ids), report)
-        db.rows(UnindexedMessage.objects).filter(pk__in=marks).delete()
-        queue_vectors(db, still_due)
-    report.messages += len(still_due)
-    return len(due) > ENOUGH // 2
+            _index(db, _Segment(period, _next_version(db)), message_ids, report)
+        waiting = {str(key): at.isoformat() for key, at in since.items() if key not in due}
+        place.state = {"waiting": waiting} if waiting else {}
+        move(db, place, changes)
+    report.messages += len(due)
+    return len(changes) > ENOUGH // 2
 
 
-def _due(db: Database, queued: Sequence[tuple[UUID, Any]], patience: timedelta) -> list[UUID]:
-    """Return the messages that are indexed now, each once, in order."""
-    if not queued:
-        return []
-    now = timezone.now()
-    oldest: dict[UUID, Any] = {}
-    for message_id, queued_at in queued:
-        oldest.setdefault(message_id, queued_at)
-    if len(oldest) < ENOUGH and now - queued[0][1] < patience:
-        return []
-    open_ones = dict(
-        db.rows(Message.with_deleted).filter(pk__in=list(oldest), is_completed=False).values_list("pk", "call_count")
-    )
-    return sorted(
+def _due(db: Database, since: Mapping[UUID, datetime], now: datetime, patience: timedelta) -> set[UUID]:
+    """Return the messages that are indexed now, of those that have changed since a time."""
+    rows = db.rows(Message.with_deleted).filter(pk__in=list(since), is_completed=False)
+    calls = dict(rows.values_list("pk", "call_count"))
+    return {
         message_id
-        for message_id, queued_at in oldest.items()
-        if now - queued_at >= patience * (open_ones.get(message_id, 0) // _CALLS_OF_PATIENCE)
-    )
+        for message_id, at in since.items()
+        if now - at >= patience * (calls.get(message_id, 0) // _CALLS_OF_PATIENCE)
+    }
+
+
+def _next_version(db: Database) -> int:
+    """Return a number that is higher than those of all segments before."""
+    with db.cursor() as cursor:
+        cursor.execute("SELECT nextval(pg_get_serial_sequence(%s, 'position'))", [Change._meta.db_table])
+        (version,) = cursor.fetchone()
+    return int(version)
 
 
 def _index(db: Database, segment: _Segment, message_ids: Collection[UUID], report: IndexReport) -> None:
@@ -315,8 +312,6 @@ def _segment_id(period: Period) -> UUID:
 @in_transaction
 def _merge_next(db: Database, report: IndexReport) -> bool:
     """Merge some segments of a period and size; return whether there may be others."""
-    if not _is_alone(db):
-        return False
     sizes: dict[tuple[Period, int], list[SearchSegment]] = defaultdict(list)
     stored = periods_of(db, SearchSegment._meta.db_table)
     for segment in db.rows(SearchSegment.objects).order_by("first_message"):
@@ -450,10 +445,3 @@ def _delete(db: Database, segment_ids: Sequence[UUID]) -> None:
 
 def _of_period(db: Database, period: Period) -> Any:
     return db.rows(SearchSegment.objects).filter(pk__gte=period.first_id, pk__lt=period.after_id)
-
-
-def _is_alone(db: Database) -> bool:
-    """Take the advisory lock until the end of the transaction; return False if another process has it."""
-    with db.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
-        return bool(cursor.fetchone()[0])

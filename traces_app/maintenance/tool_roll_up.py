@@ -1,44 +1,37 @@
 """Add up the calls of tools in hours and days that have passed, so that statistics need not read them (`roll_up`).
 
 Hours become stored periods in the order of time, all projects at once, one transaction an hour; with the last hour of a day
-goes the day. Hours that changed later (messages_app.changed_hours) are computed again, one transaction for each project and
-day. Each transaction holds an advisory lock, so several processes may run it at once, and leaves the tables right, so it
-may be killed at any moment; the next run continues.
+goes the day. Stored hours of which messages change are computed again, some changes of the log (messages_app.change_log) in one
+transaction. Each transaction leaves the tables right, so it may be killed at any moment; the next run continues.
 
-No late transaction is missed. A write of an hour marks it if it ended more than 2 hours ago. `roll_up` stores an hour that
-ended 3 hours ago, and only if no open transaction began before then. So a write that did not mark the hour was made within
-2 hours of its end, in a transaction that has committed: its rows are in the snapshot, which is younger than the question
-for open transactions. A write that marks the hour is read from the mark: readers take marked hours from the rows, and the
-marks that are deleted are only those that were visible before the rows were read. The hour in between allows for clocks that
-differ between servers. PostgreSQL shows the times of transactions of other users only to members of pg_read_all_stats, so
-all of Tracesite uses one database user.
+No change is missed: one that had not committed when its hour was stored is read from the log later. Until then statistics take
+the hour from the rows.
 """
 
 # ruff: noqa: S608 - SQL is built of the texts in this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Min, QuerySet
+from django.db.models import Min
 from django.utils import timezone
 
 from access_app.db import Database
 from access_app.db.transactions import in_transaction
-from messages_app.changed_hours import HOUR, MARKED_AFTER, hour_of
-from messages_app.models import ChangedHour
+from messages_app.change_log import Reader, move, next_changes, place_of, turn_of
 from messages_app.sql.partitions import periods_of
 from messages_app.sql.periods import Period, period_at
 from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
-from traces_app.queries.tool_statistics import DAY, Ids, added_up, calls_with_cost
+from traces_app.queries.tool_statistics import DAY, HOUR, Ids, added_up, calls_with_cost, hour_of
 from tracesite_sdk.records import ids
 
-STORED_AFTER = MARKED_AFTER + timedelta(hours=1)
-"""The age, from its end, at which an hour is stored."""
-_LOCK = 0x746F_6F6C  # "tool"
+STORED_AFTER = timedelta(hours=3)
+"""The age, from its end, at which an hour is stored: fewer hours change after that."""
+CHANGES_AT_A_TIME = 5_000
 _COLUMNS = "project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms, cost, priced_calls, buckets, counts"
 _INSERT = f"INSERT INTO traces_app_toolperiod (unit, begin, {_COLUMNS}) SELECT %(unit)s, %(begin)s, {_COLUMNS} FROM"
 _OF_PROJECT = "(%(project)s::bigint IS NULL OR {table}.project_id = %(project)s)"
@@ -89,12 +82,14 @@ def roll_up(
     """Store all hours that have passed, and compute changed ones again; end early if `is_stopped`, or if another process
     does the same."""
     report = RollUpReport()
-    forget_dropped_periods(db)
-    while not is_stopped() and _recompute_oldest(db, report):
-        pass
-    limit = _last_closed(db, now or timezone.now())
-    while not is_stopped() and _store_next(db, limit, report):
-        pass
+    with turn_of(db, Reader.STATISTICS) as is_mine:
+        if is_mine:
+            forget_dropped_periods(db)
+        while is_mine and not is_stopped() and _recompute_next(db, report):
+            pass
+        limit = hour_of((now or timezone.now()) - STORED_AFTER)
+        while is_mine and not is_stopped() and _store_next(db, limit, report):
+            pass
     return report
 
 
@@ -113,32 +108,16 @@ def forget_dropped_periods(db: Database) -> None:
         begin = later and db.rows(ToolPeriod.objects).filter(begin__gte=later).aggregate(first=Min("begin"))["first"]
 
 
-def _last_closed(db: Database, now: datetime) -> datetime:
-    """Return the time before which hours may be stored."""
-    with db.cursor() as cursor:
-        cursor.execute(
-            "SELECT min(xact_start) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        (oldest,) = cursor.fetchone()
-    return hour_of(min(now, oldest or now) - STORED_AFTER)
-
-
 @in_transaction
 def _store_next(db: Database, limit: datetime, report: RollUpReport) -> bool:
     """Store the next hour with calls; return whether there may be another."""
-    if not _is_alone(db):
-        return False
     state = db.rows(ToolRollUp.objects).first()
     hour = _hour_with_calls(db, state.rolled_until if state else ids.EPOCH, limit)
     begin = state.rolled_until if state else hour or limit
     if begin >= limit:
         return False
     if hour == begin:
-        marks = db.rows(ChangedHour.objects).filter(begin=hour)
-        seen = list(marks.values_list("pk", flat=True))
         _compute_hour(db, hour, None)
-        _delete_marks(marks, seen)
         report.hours += 1
         end = _hour_with_calls(db, begin + HOUR, limit) or limit
     else:
@@ -151,34 +130,28 @@ def _store_next(db: Database, limit: datetime, report: RollUpReport) -> bool:
 
 
 @in_transaction
-def _recompute_oldest(db: Database, report: RollUpReport) -> bool:
-    """Compute the changed hours of one project and day again; return whether there may be others."""
+def _recompute_next(db: Database, report: RollUpReport) -> bool:
+    """Compute stored hours of which messages have changed again; return whether there may be others."""
+    place = place_of(db, Reader.STATISTICS)
+    changes = next_changes(db, place, CHANGES_AT_A_TIME)
     state = db.rows(ToolRollUp.objects).first()
-    if state is None or not _is_alone(db):
-        return False
-    oldest = db.rows(ChangedHour.objects).filter(begin__lt=state.rolled_until).order_by("begin", "project_id").first()
-    if oldest is None:
-        return False
-    day, project_id = oldest.begin.replace(hour=0), oldest.project_id
-    marks = db.rows(ChangedHour.objects).filter(
-        project_id=project_id, begin__gte=day, begin__lt=min(day + DAY, state.rolled_until)
-    )
-    seen = list(marks.values_list("pk", "begin"))
-    hours = sorted({begin for _pk, begin in seen})
-    for hour in hours:
+    # Later hours will be read when they are stored.
+    stored = {
+        (hour_of(ids.created_at_of(change.message_id)), change.project_id)
+        for change in changes
+        if state is not None
+        and change.kind in Reader.STATISTICS.kinds
+        and change.message_id < ids.first_id_at(state.rolled_until)
+    }
+    for hour, project_id in sorted(stored):
         _compute_hour(db, hour, project_id)
-    if day + DAY <= state.rolled_until:
-        _compute_day(db, day, project_id)
-    _delete_marks(marks, [pk for pk, _begin in seen])
-    report.changed += len(hours)
-    return True
-
-
-def _is_alone(db: Database) -> bool:
-    """Take the advisory lock until the end of the transaction; return False if another process has it."""
-    with db.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
-        return bool(cursor.fetchone()[0])
+    for day, project_id in sorted({(hour.replace(hour=0), project_id) for hour, project_id in stored}):
+        if state is not None and day + DAY <= state.rolled_until:
+            _compute_day(db, day, project_id)
+    if changes:
+        move(db, place, changes)
+    report.changed += len(stored)
+    return len(changes) == CHANGES_AT_A_TIME
 
 
 def _hour_with_calls(db: Database, begin: datetime, end: datetime) -> datetime | None:
@@ -214,8 +187,3 @@ def _compute_day(db: Database, day: datetime, project_id: int | None) -> None:
 def _delete_periods(db: Database, unit: str, begin: datetime, project_id: int | None) -> None:
     periods = db.rows(ToolPeriod.objects).filter(unit=unit, begin=begin)
     (periods if project_id is None else periods.filter(project_id=project_id)).delete()
-
-
-def _delete_marks(marks: QuerySet[ChangedHour], seen: Sequence[int]) -> None:
-    """Delete the marks that were visible before the rows were read. Others may belong to rows that were not."""
-    marks.filter(pk__in=seen).delete()

@@ -13,11 +13,13 @@ from uuid import UUID
 
 from django.db.models import Aggregate, Count, DurationField, ExpressionWrapper, F, FloatField, Func, Max, Q, Sum
 from django.db.models.functions import Coalesce, Greatest
+from django.utils import timezone
 
 from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
+from messages_app.change_log import LAGS, Reader, unread
 from messages_app.models import Message
-from traces_app.models import ToolRollUp, UnindexedMessage
+from traces_app.models import ToolRollUp
 
 from .histograms import bucket_of
 from .overview import Period
@@ -45,11 +47,12 @@ class Arrivals:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """The messages that are not in the search index yet, or not added up for the statistics of tools."""
+    """How far what is derived of messages is behind."""
 
     unindexed: int
-    """Messages, at most MOST_WAITING + 1."""
-    unindexed_since: datetime | None
+    """Changes of messages that are not in the search index, at most MOST_WAITING + 1."""
+    waiting_since: Mapping[Reader, datetime]
+    """When the oldest change was made that a reader of the log has not read; those that have read everything are missing."""
     rolled_until: datetime | None
     """The statistics of tools have all hours before this; None if nothing was added up yet."""
 
@@ -96,11 +99,13 @@ def oldest(db: Database, scope: ProjectScope) -> datetime | None:
 
 
 def backlog(db: Database) -> Backlog:
-    """Read how far the background jobs are, of all projects: three statements."""
-    # By the id, because the time has no index. A message that is written again has several marks; the oldest one counts.
-    queue = db.rows(UnindexedMessage.objects).order_by("pk")
+    """Read how far the background jobs are, of all projects."""
+    now = timezone.now()
+    with db.read_cursor() as cursor:
+        cursor.execute(LAGS, [list(Reader)])
+        lags = {Reader(name): seconds for name, seconds in cursor.fetchall() if seconds is not None}
     return Backlog(
-        unindexed=queue[: MOST_WAITING + 1].count(),
-        unindexed_since=queue.values_list("queued_at", flat=True).first(),
+        unindexed=unread(db, Reader.SEARCH)[: MOST_WAITING + 1].count(),
+        waiting_since={reader: now - timedelta(seconds=seconds) for reader, seconds in lags.items()},
         rolled_until=db.rows(ToolRollUp.objects).values_list("rolled_until", flat=True).first(),
     )

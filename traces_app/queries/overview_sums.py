@@ -100,7 +100,10 @@ def backlog_of(parts: Sequence[Backlog]) -> Backlog:
     """Add up what waits; the times are those of the database that is most behind."""
     return Backlog(
         unindexed=sum(part.unindexed for part in parts),
-        unindexed_since=oldest_of(part.unindexed_since for part in parts),
+        waiting_since={
+            reader: min(part.waiting_since[reader] for part in parts if reader in part.waiting_since)
+            for reader in {reader for part in parts for reader in part.waiting_since}
+        },
         rolled_until=oldest_of(part.rolled_until for part in parts),
     )
 

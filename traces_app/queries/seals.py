@@ -11,7 +11,14 @@ from access_app.db.statements import read_prepared
 _SEALED_AT = """
     SELECT batch.sealed_at FROM traces_app_messageseal AS seal JOIN traces_app_sealbatch AS batch ON batch.id = seal.batch
     WHERE seal.id = %s AND seal.state = 's'
-        AND NOT EXISTS (SELECT 1 FROM messages_app_sealmark AS waiting WHERE waiting.message_id = seal.id)
+        AND NOT EXISTS (
+            SELECT 1 FROM messages_app_change AS change
+            LEFT JOIN messages_app_changereader AS reader ON reader.name = 'seals'
+            WHERE change.message_id = seal.id AND change.token <> '' AND (
+                reader.name IS NULL
+                OR (change.transaction, change.position) > (reader.transaction, reader.position)
+            )
+        )
         AND NOT EXISTS (SELECT 1 FROM traces_app_messageseal AS newer WHERE newer.id = seal.id AND newer.batch > seal.batch)
     """
 

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from access_app.db import Database
 from access_app.encryption.keys import refuse_encrypted
+from messages_app.change_log import Reader, unread
 from messages_app.models import Message
 from messages_app.sql.batch import LIST_MS, Query, copied
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import IdRange, ListRows
 from messages_app.sql.snapshot import one_snapshot
 from messages_app.timestamps import instant_text
-from traces_app.models import EmbedderInUse, RunVector, Tool, ToolCall, UnindexedMessage, UnvectoredMessage
+from traces_app.models import EmbedderInUse, RunVector, Tool, ToolCall
 from tracesite_sdk.records import ids
 
 from .embedders import configured
@@ -159,11 +160,10 @@ def _passing(db: Database, stored: NDArray[Any], project_id: int, rows: ListRows
 
 
 def _waiting(db: Database) -> list[UUID]:
-    """Return the newest messages of both queues: that of the search, which fills the other one, and that of the vectors."""
-    waiting: set[UUID] = set()
-    for queue in (UnindexedMessage, UnvectoredMessage):
-        waiting.update(db.rows(queue.objects).order_by("-pk").values_list("message_id", flat=True)[:MOST_WAITING])
-    return sorted(waiting)[-MOST_WAITING:]
+    """Return the messages that changed last and whose vectors were not made yet."""
+    changed = unread(db, Reader.VECTORS).filter(kind__in=Reader.VECTORS.kinds)
+    newest = changed.order_by("-transaction", "-position").values_list("message_id", flat=True)
+    return sorted(set(newest[:MOST_WAITING]))
 
 
 def _nearest(

@@ -31,7 +31,6 @@ from traces_app.models import (
     ToolCall,
     ToolPeriod,
     ToolResult,
-    UnindexedMessage,
 )
 
 Kind = str
@@ -41,9 +40,7 @@ KINDS: Mapping[Kind, Sequence[str]] = {
     "events": [Event._meta.db_table],
     "contexts": [model._meta.db_table for model in (Context, Snapshot, SnapshotPart, SnapshotSums)],
     "spans": [Span._meta.db_table],
-    "search": [
-        model._meta.db_table for model in (SearchSegment, SearchRows, SearchPosting, UnindexedMessage, RunVector)
-    ],
+    "search": [model._meta.db_table for model in (SearchSegment, SearchRows, SearchPosting, RunVector)],
 }
 """The tables of each kind of data. What the database has beyond them is `other`."""
 OTHER: Kind = "other"

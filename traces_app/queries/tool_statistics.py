@@ -3,7 +3,7 @@
 ToolPeriod has what calls of hours that have passed add up to. The rows of the calls themselves are read for
 
  - hours after the last stored one: the last 3 hours, and everything if no roll-up runs;
- - hours that changed after they were stored (ChangedHour), until the roll-up has computed them again;
+ - hours of which messages have changed since (messages_app.change_log), until the roll-up has computed them again;
  - the parts of hours at both ends of a range, and ranges whose trend has steps below an hour.
 
 Which is which and all numbers are read in one snapshot, so the result is exact at any moment; only durations below which a
@@ -23,7 +23,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -33,8 +33,7 @@ from django.utils import timezone
 
 from access_app.db import Database
 from access_app.readable import Parts
-from messages_app.changed_hours import HOUR
-from messages_app.models import ChangedHour
+from messages_app.change_log import Reader, unread
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.periods import Period
@@ -44,6 +43,7 @@ from tracesite_sdk.records import ids
 
 from .histograms import bucket_in_sql, quantile
 
+HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 STEPS = (timedelta(minutes=5), HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 360 * DAY)
 """The possible distances of the points of a trend."""
@@ -299,7 +299,8 @@ def statistics(
         begin, end = _ends(db, project_ids, id_range)
         step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
         if which.is_stored:
-            rolled_until, changed = _rolled_until(db), _changed_hours(db, project_ids, begin, end)
+            rolled_until = _rolled_until(db)
+            changed = _changed_hours(db, project_ids, begin, end, rolled_until)
         else:
             rolled_until, changed = ids.EPOCH, []
         spans = list(cover(begin, end, step, rolled_until, changed))
@@ -401,15 +402,28 @@ def _ends(db: Database, project_ids: Collection[int], id_range: IdRange) -> tupl
     return min(begin, end - _MICROSECOND), end
 
 
+def hour_of(instant: datetime) -> datetime:
+    """Return the beginning of the hour, UTC."""
+    return instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
 def _rolled_until(db: Database) -> datetime:
     until = db.rows(ToolRollUp.objects).values_list("rolled_until", flat=True).first()
     return ids.EPOCH if until is None else until
 
 
-def _changed_hours(db: Database, project_ids: Collection[int], begin: datetime, end: datetime) -> list[datetime]:
+def _changed_hours(
+    db: Database, project_ids: Collection[int], begin: datetime, end: datetime, rolled_until: datetime
+) -> list[datetime]:
     # Of any of the projects: hours that did not change in one of them are read from its rows, too.
-    changed = db.rows(ChangedHour.objects).filter(project_id__in=project_ids, begin__gt=begin - HOUR, begin__lt=end)
-    return list(changed.order_by("begin").values_list("begin", flat=True).distinct())
+    changed = unread(db, Reader.STATISTICS).filter(
+        project_id__in=project_ids,
+        kind__in=Reader.STATISTICS.kinds,
+        message_id__gte=ids.first_id_at(begin - HOUR),
+        message_id__lt=ids.first_id_at(min(end, rolled_until)),
+    )
+    message_ids = changed.values_list("message_id", flat=True).iterator()
+    return sorted({hour_of(ids.created_at_of(message_id)) for message_id in message_ids})
 
 
 def _figures(

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,12 +22,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from access_app.db import primary
 from access_app.db.replica import STARTING_SECONDS, ReplicaState, replica_state
 from access_app.db.states import DatabaseState, database_states
-from messages_app.models import SealMark
+from messages_app.change_log import LAGS, Reader
 from messages_app.sql.periods import Period
 from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS
-from traces_app.models import JobRun, UnindexedMessage
+from traces_app.models import JobRun
 from tracesite_sdk.records import ids
 
 logger = logging.getLogger(__name__)
@@ -148,16 +147,7 @@ def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterabl
         _partitions,
     )
     yield f"SELECT id FROM {MESSAGES} ORDER BY id DESC LIMIT 1", [], _newest  # noqa: S608 - a constant
-    # A message that is written again has several marks, so the oldest mark says how old the index is.
-    for queue, name, done in (
-        (UnindexedMessage, "tracesite_search_index_lag_seconds", "indexed"),
-        (SealMark, "tracesite_seal_lag_seconds", "sealed"),
-    ):
-        yield (
-            f"SELECT extract(epoch FROM now() - queued_at)::float8 FROM {queue._meta.db_table} ORDER BY id LIMIT 1",  # noqa: S608 - a constant
-            [],
-            partial(_lag, name, f"Time for which the oldest waiting message has not been {done}."),
-        )
+    yield LAGS, [list(Reader)], _lags
     yield (
         "SELECT name, extract(epoch FROM now() - started_at)::float8, extract(epoch FROM finished_at - started_at)::float8, "  # noqa: S608 - a constant
         f"error = '', extract(epoch FROM now() - next_at)::float8 FROM {JobRun._meta.db_table} WHERE name = ANY(%s) ORDER BY name",
@@ -205,9 +195,10 @@ def _newest(rows: list[Row]) -> Iterable[Metric]:
     return (age,)
 
 
-def _lag(name: str, meaning: str, rows: list[Row]) -> Iterable[Metric]:
-    lag = _gauge(name, meaning)
-    lag.add_metric([], max(rows[0][0], 0) if rows else 0)
+def _lags(rows: list[Row]) -> Iterable[Metric]:
+    lag = _gauge("tracesite_change_log_lag_seconds", "Age of the oldest change that a reader has not read.", "reader")
+    for reader, seconds in rows:
+        lag.add_metric([reader], max(seconds or 0, 0))
     return (lag,)
 
 

@@ -26,7 +26,7 @@ from messages_app.http import responses
 from messages_app.models import Message, Session
 from tests.admin_pages import links_of, text_of
 from traces_app.ingest.pipeline import ingest
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.search_index import index_changed
 from traces_app.models import ToolCall
 from traces_app.queries.search import found
 from tracesite_sdk import records
@@ -135,7 +135,7 @@ def test_export_has_the_filters_and_search_of_the_page(staff: Client, project: P
     store(project, "s1", title="apple")
     store(project, "s2", title="pear", at=NOON + timedelta(hours=1))
     store(stranger, "s3", title="apple")
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
 
     def names(url: str, **query: str) -> list[str]:
         return [row.get("session_external_id") or row["external_id"] for row in exported(staff, url, "jsonl", **query)]

@@ -23,7 +23,7 @@ from tests.traces_app.conftest import answer, question, store
 from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.maintenance.jobs import JOBS, run_job
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.search_index import index_changed
 from traces_app.models import AgentStep, MaskingRun, ModelPrice, Score, Snapshot, Tool, ToolCall
 from tracesite.samples.loader import load_samples
 from tracesite_sdk import records
@@ -107,7 +107,7 @@ def stored_pages(owner: User) -> list[str]:
         query="has_errors=yes",
         shared=True,
     )
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     kept = Snapshot.objects.filter(session_id__isnull=False).earliest("pk")
     for number, attributes in enumerate([{"gen_ai.operation.name": "chat", "gen_ai.completion": "31"}, {}], 1):
         began = 1_790_000_000 * 10**9

@@ -18,15 +18,17 @@ from django.utils import timezone
 from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
-from messages_app.models import Message, PurgedPeriod, Session
+from messages_app.models import Change, Message, PurgedPeriod, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import question, store
 from traces_app.admin import home
 from traces_app.ingest.decode import decode_ingest
 from traces_app.ingest.pipeline import ingest
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.run_vectors import store_vectors
+from traces_app.maintenance.seals.sealing import seal_changed
+from traces_app.maintenance.search_index import index_changed
 from traces_app.maintenance.tool_roll_up import roll_up
-from traces_app.models import ToolCall, ToolRollUp, UnindexedMessage
+from traces_app.models import ToolCall, ToolRollUp
 
 HOME = "/admin/"
 
@@ -212,23 +214,26 @@ def test_waiting_and_silent_runs_are_told_from_running_ones(staff: Client) -> No
 
 
 @pytest.mark.usefixtures("traces")
-def test_intake_tells_rate_wait_and_backlog(staff: Client) -> None:
+def test_intake_tells_rate_wait_and_backlog(staff: Client, project: Project) -> None:
     intake = part_of(text_of(staff.get(HOME)), " Intake Messages", "Storage")
     assert re.match(r" Intake Messages 5 · 0.2 an hour Tool calls 4 · 0.2 an hour Newest message \(UTC\) 20", intake)
     assert "Last write (UTC)" in intake
     assert re.search(r"Arrival 50 min \d+ s after the end of a message · p95 3 h 0 min · of 5 messages", intake)
     assert re.search(r"Search index up to 20\S+ \S+ · \d+ writes wait", intake)
     assert "Tool statistics nothing added up yet" in intake
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     roll_up(primary)
-    UnindexedMessage.objects.create(message_id=uuid4(), queued_at=ago(minutes=30))
+    for read in (store_vectors, seal_changed):
+        read(primary)
+    Change.objects.create(project=project, message_id=uuid4(), kind=Change.Kind.CONTENT, at=ago(minutes=30))
     ToolRollUp.objects.update(rolled_until=ago(hours=20))
     behind = text_of(staff.get(f"{HOME}?created=1h"))
     assert "1 write waits" in behind
+    assert re.search(r"Similar runs up to 20\S+ \S+ Seals up to 20", behind)
     assert "a minute" in behind
     assert "A background job is behind." in behind
     ToolRollUp.objects.update(rolled_until=ago(hours=4))
-    UnindexedMessage.objects.all().delete()
+    Change.objects.all().delete()
     page = text_of(staff.get(HOME))
     assert re.search(r"Tool statistics up to date · calls after 20\S+ \S+ are counted when you look", page)
     assert "A background job is behind." not in page

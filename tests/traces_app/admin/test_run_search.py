@@ -15,7 +15,7 @@ from access_app.models import Project
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import answer, store
 from traces_app.admin.run_search import FIELD_LABELS
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.search_index import index_changed
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search import in_run
 from traces_app.queries.search.texts import FIELDS
@@ -64,7 +64,7 @@ def found(client: Client, run: UUID, query: str) -> set[str]:
 @pytest.mark.parametrize("indexed", [True, False])
 def test_steps_and_calls_of_the_run_are_found(staff: Client, run: UUID, indexed: bool) -> None:
     if indexed:
-        index_queued(primary)
+        index_changed(primary)
     assert found(staff, run, "REFUND") == {"step 0", "search_orders 0", "search_orders 1", "refund 0"}
     assert found(staff, run, "refund 5518") == {"search_orders 0", "search_orders 1"}
     assert found(staff, run, "refund -timeout") == {"step 0", "search_orders 0", "refund 0"}
@@ -113,7 +113,7 @@ def test_form_lists_matches_in_reading_order(staff: Client, run: UUID) -> None:
 
 
 def test_search_takes_few_queries(staff: Client, run: UUID) -> None:
-    index_queued(primary)
+    index_changed(primary)
     assert len(statements_of(staff, f"/admin/messages_app/message/{run}/search/?q=refund+5518")) <= 13
 
 

@@ -14,7 +14,7 @@ from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import session_search
 from traces_app.ingest.batch import SessionOutcome
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.search_index import index_changed
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search import found, in_session
 
@@ -42,7 +42,7 @@ def search_of(client: Client, session: SessionOutcome, query: str, **others: Any
 @pytest.mark.parametrize("indexed", [True, False])
 def test_search_leads_to_each_place(staff: Client, session: SessionOutcome, indexed: bool) -> None:
     if indexed:
-        index_queued(primary)
+        index_changed(primary)
     asked, answered, later = (message.id for message in session.messages)
     call = ToolCall.objects.get(message_id=answered, result__error="unknown city")
     step = AgentStep.objects.get(message_id=answered, thought__startswith="Ask for both")
@@ -88,7 +88,7 @@ def test_matches_are_paged_in_reading_order(staff: Client, project: Project, mon
 
 
 def test_long_search_stops_and_goes_on(staff: Client, session: SessionOutcome, monkeypatch: pytest.MonkeyPatch) -> None:
-    index_queued(primary)
+    index_changed(primary)
     monkeypatch.setattr(found, "SECONDS", 0.0)
     monkeypatch.setattr(found, "COMPARED_AT_A_TIME", 1)
     page, numbers, cursor = None, [], ""
@@ -111,7 +111,7 @@ def test_deleted_rows_are_not_found(staff: Client, session: SessionOutcome) -> N
 
 
 def test_search_takes_few_queries(staff: Client, session: SessionOutcome) -> None:
-    index_queued(primary)
+    index_changed(primary)
     plain = len(statements_of(staff, page_of(session)))
     assert len(statements_of(staff, f"{page_of(session)}?q=city")) <= plain + 18
 
@@ -120,6 +120,6 @@ def test_search_takes_few_queries(staff: Client, session: SessionOutcome) -> Non
 def test_title_of_the_session_is_not_a_place_in_it(staff: Client, project: Project, indexed: bool) -> None:
     session = store(project, question(), answer(), title="Kyoto weather")
     if indexed:
-        index_queued(primary)
+        index_changed(primary)
     assert search_of(staff, session, "kyoto").messages == []
     assert [one.number for one in search_of(staff, session, "shanghai -kyoto").messages] == [1, 2]

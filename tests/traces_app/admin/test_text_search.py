@@ -10,10 +10,10 @@ from django.test import Client
 
 from access_app.db import primary
 from access_app.models import Project
+from messages_app.change_log import Reader, unread
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.maintenance.search_index import index_queued
-from traces_app.models import UnindexedMessage
+from traces_app.maintenance.search_index import index_changed
 from traces_app.queries.search import found
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +25,7 @@ CALLS = "/admin/traces_app/toolcall/"
 def weather(request: pytest.FixtureRequest, project: Project) -> None:
     store(project, question(), answer(), title="The weather")
     if request.param == "indexed":
-        index_queued(primary, patience=timedelta(0))
+        index_changed(primary, patience=timedelta(0))
 
 
 def test_lists_find_the_error_that_is_on_the_screen(admin_client: Client) -> None:
@@ -54,7 +54,7 @@ def test_rows_show_where_the_terms_are(admin_client: Client) -> None:
         path, anchor = place.split("#")
         assert f'id="{anchor}"' in admin_client.get(path).content.decode()
         assert "field-found" not in admin_client.get(url).content.decode()
-        is_queued = UnindexedMessage.objects.exists()
+        is_queued = unread(primary, Reader.SEARCH).exists()
         assert ("newer messages were read directly" in text_of(page)) is is_queued
 
 

@@ -27,13 +27,14 @@ from django.utils import timezone
 from access_app.db import primary
 from access_app.db.direct import connection_parameters
 from access_app.models import AuditAction, AuditEntry, Project
+from messages_app.change_log import Reader, unread
 from messages_app.models import Message, Session
 from sdk.tests.paths import ROOT
 from tests.admin_pages import text_of
 from tests.traces_app.conftest import answer, store
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS, RETRY, start
-from traces_app.models import JobRun, SearchSegment, ToolPeriod, UnindexedMessage
+from traces_app.models import JobRun, SearchSegment, ToolPeriod
 
 DOCS = ROOT / "docs" / "production.md"
 BY_NAME = {job.name: job for job in JOBS}
@@ -70,12 +71,14 @@ def test_continual_jobs_store_hours_and_index_messages(project: Project) -> None
     store(project, {"external_id": "a", **message})
     stopped = threading.Event()
     threads = start(stopped, [job for job in JOBS if job.is_continual], pause=0.05)
-    wait_until(lambda: ToolPeriod.objects.filter(project=project).exists() and not UnindexedMessage.objects.exists())
+    wait_until(
+        lambda: ToolPeriod.objects.filter(project=project).exists() and not unread(primary, Reader.SEARCH).exists()
+    )
     stopped.set()
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    assert not UnindexedMessage.objects.exists()
+    assert not unread(primary, Reader.SEARCH).exists()
     assert SearchSegment.objects.count() == 1
     assert ToolPeriod.objects.filter(project=project, unit="hour", calls=1).count() == 1
     assert noted("index_search").counts["messages"] == 1

@@ -29,7 +29,7 @@ from access_app.models import Project, Scope
 from access_app.places import alias_of, scopes_by_database
 from access_app.readable import Parts
 from access_app.visibility import ALL_PROJECTS
-from messages_app.models import Message, PurgedPeriod, SealMark, Session, SessionTombstone
+from messages_app.models import Change, ChangeReader, Message, PurgedPeriod, Session, SessionTombstone
 from sdk.tests.length import examples
 from tests.admin_pages import html_of
 from tests.project_databases import copies
@@ -175,7 +175,7 @@ def test_every_table_of_traces_moves_or_is_known_to_stay() -> None:
     # Search, vectors and seals are made anew, marks of what was purged are copied for all, and the rest is of the database.
     stay = {
         *(ToolRollUp, SearchSegment, SearchRows, SearchPosting, EmbedderInUse, SealLayout, SealBatch, MessageSeal),
-        *(SealMark, PurgedPeriod, SessionTombstone, Erasure, JobRun),
+        *(Change, ChangeReader, PurgedPeriod, SessionTombstone, Erasure, JobRun),
     }
     there = {model for model in apps.get_models() if is_of_traces(model) and model._meta.db_table not in made_anew}
     assert there == {*(model for model, _condition in moving.MOVED), *stay}

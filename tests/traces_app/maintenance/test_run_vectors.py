@@ -14,6 +14,7 @@ from access_app.db import primary
 from access_app.models import Project
 from access_app.visibility import ProjectScope
 from messages_app import writes
+from messages_app.change_log import Reader, unread
 from messages_app.models import Message
 from tests.forked import command, kill_after
 from tests.traces_app.conftest import NOON, store
@@ -23,8 +24,8 @@ from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.run_vectors import store_vectors
-from traces_app.maintenance.search_index import index_queued
-from traces_app.models import EmbedderInUse, RunVector, UnindexedMessage, UnvectoredMessage
+from traces_app.maintenance.search_index import index_changed
+from traces_app.models import EmbedderInUse, RunVector
 from traces_app.queries import similar_runs
 from traces_app.queries.filters import SimilarFilterSet
 from tracesite_sdk import records
@@ -37,7 +38,7 @@ QUESTION = "Weather in Shanghai?"
 
 def brought_up_to_date() -> int:
     """Run both jobs; return the number of vectors that were made."""
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     return store_vectors(primary).runs
 
 
@@ -76,7 +77,7 @@ def test_stored_vectors_find_what_comparing_everything_finds(runs: UUID, monkeyp
     EmbedderInUse.objects.all().delete()
     monkeypatch.setattr(similar_runs, "MOST_READ", 5_000)
     assert found(runs) == stored
-    assert not UnvectoredMessage.objects.exists()
+    assert not unread(primary, Reader.VECTORS).exists()
     assert store_vectors(primary).runs == 3  # an unknown embedder begins with everything
     assert store_vectors(primary).runs == 0
 
@@ -85,8 +86,8 @@ def test_stored_vectors_find_what_comparing_everything_finds(runs: UUID, monkeyp
 def test_waiting_messages_are_compared_before_their_vectors_are_stored(project: Project, runs: UUID) -> None:
     asked(project, "new", NOON, QUESTION, ("search", ""))
     assert found(runs)["new"][1] == 1
-    index_queued(primary, patience=timedelta(0))
-    assert not UnindexedMessage.objects.exists()
+    index_changed(primary, patience=timedelta(0))
+    assert not unread(primary, Reader.SEARCH).exists()
     assert found(runs)["new"][1] == 1
     assert store_vectors(primary).runs == 1
     assert found(runs)["new"][1] == 1
@@ -149,5 +150,5 @@ def test_every_run_has_its_vector_after_kills_at_any_moment(project: Project) ->
         run = Message.objects.get(external_id=f"{round_}-0").pk
         assert len(found(run)) == min(20, 15 * (round_ + 1) - 1)
     brought_up_to_date()
-    assert not UnvectoredMessage.objects.exists()
+    assert not unread(primary, Reader.VECTORS).exists()
     assert RunVector.objects.count() == 60

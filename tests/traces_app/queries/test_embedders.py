@@ -14,13 +14,14 @@ from django.test import override_settings
 
 from access_app.db import primary
 from access_app.models import Project
+from messages_app.change_log import Reader, unread
 from messages_app.models import Message
 from tests.traces_app.conftest import NOON
 from tests.traces_app.maintenance.test_run_vectors import brought_up_to_date, found
 from tests.traces_app.views.test_similar_runs import asked
 from traces_app.ingest.changes import change_message
 from traces_app.maintenance.run_vectors import store_vectors
-from traces_app.models import EmbedderInUse, RunVector, UnvectoredMessage
+from traces_app.models import EmbedderInUse, RunVector
 from traces_app.queries import embedders
 from traces_app.queries.embedders import EmbedderError, configured
 from tracesite_sdk import records
@@ -146,7 +147,7 @@ def test_runs_wait_while_the_service_fails(project: Project, service: Service, s
     service.statuses = [status] * (embedders.ATTEMPTS if status == 500 else 1)
     assert brought_up_to_date() == 0
     assert store_vectors(primary).failures == 0
-    assert not UnvectoredMessage.objects.exists()
+    assert not unread(primary, Reader.VECTORS).exists()
     assert found(run)["rain"] == (1, 1)
     assert {path for path, _key, _body in service.requests} == {"/v1/embeddings"}
 
@@ -163,7 +164,8 @@ def test_service_that_is_gone_is_waited_for(project: Project, service: Service) 
     with override_settings(TRACESITE_EMBEDDER="http://127.0.0.1:9/v1"):
         brought_up_to_date()
         assert store_vectors(primary).failures == 1
-        assert UnvectoredMessage.objects.count() == 3
+        waiting = set(unread(primary, Reader.VECTORS).values_list("message_id", flat=True))
+        assert len(waiting) == 6, "three runs and their questions"
 
 
 def test_another_embedder_makes_all_vectors_again(project: Project) -> None:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
-from messages_app.models import ChangedHour, Message, Session
+from messages_app.models import Change, ChangeReader, Message, Session
 from messages_app.sql.pagination import IdRange
 from sdk.tests.length import examples
 from tests.traces_app.conftest import NOON, store
@@ -33,8 +33,9 @@ from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance.costs import recompute_costs
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
-from traces_app.maintenance.tool_roll_up import forget_dropped_periods, roll_up
+from traces_app.maintenance.tool_roll_up import RollUpReport, forget_dropped_periods, roll_up
 from traces_app.models import ModelPrice, Tool, ToolCall, ToolPeriod, ToolRollUp
+from traces_app.queries import tool_statistics
 from traces_app.queries.histograms import ZERO, quantile, value_of
 from traces_app.queries.tool_statistics import (
     ALL_CALLS,
@@ -164,6 +165,13 @@ def calls_of(step: dict[str, Any]) -> list[dict[str, Any]]:
     return [call(int(random.lognormvariate(5, 2))) for _number in range(FEW + 1)]
 
 
+def changed_hours() -> list[datetime]:
+    """Return the hours that statistics read from rows although they are stored."""
+    projects = Project.objects.values_list("pk", flat=True)
+    until = tool_statistics._rolled_until(primary)
+    return tool_statistics._changed_hours(primary, projects, ids.EPOCH + timedelta(hours=2), timezone.now(), until)
+
+
 class Site:
     """A project with one session, to which operations are applied as users and producers do."""
 
@@ -246,8 +254,8 @@ class Site:
     def empty_trash(self) -> None:
         purge(primary, PurgeScope(deleted_before=timezone.now(), project_ids=(self.project.pk,)))
 
-    def roll_up(self, hours_ago: int) -> None:
-        roll_up(primary, now=timezone.now() - timedelta(hours=hours_ago))
+    def roll_up(self, hours_ago: int) -> RollUpReport:
+        return roll_up(primary, now=timezone.now() - timedelta(hours=hours_ago))
 
 
 def exact(
@@ -350,7 +358,7 @@ def test_statistics_are_exact_after_any_writes_and_roll_ups(
     model: str | None,
     tags: tuple[str, ...],
 ) -> None:
-    for table in (ToolPeriod, ToolRollUp, ChangedHour):
+    for table in (ToolPeriod, ToolRollUp, Change, ChangeReader):
         table._default_manager.all().delete()
     site = Site()
     filters = [CallFilter(status=status), CallFilter(status=status, agent=agent, model=model, tags=tags)]
@@ -404,7 +412,7 @@ def test_statistics_are_right_before_and_after_each_roll_up(site: Site, changes:
         site.apply(*change)
         assert_agrees(site.project, None, None)
     site.roll_up(0)
-    assert not ChangedHour.objects.exists()
+    assert not changed_hours()
     assert_agrees(site.project, None, None)
 
 
@@ -420,34 +428,38 @@ def test_stored_days_are_read_instead_of_rows(site: Site) -> None:
     assert (found.whole.calls, found.whole.longest_ms) == (2, 20)
 
 
-def test_writes_of_young_hours_mark_nothing(site: Site) -> None:
+def test_young_hours_are_read_from_rows(site: Site) -> None:
     site.store(1, 30, [call()])
+    site.roll_up(0)
     site.store(1, 30, [call(), call()])
     site.delete(1)
     site.delete_session()
-    assert not ChangedHour.objects.exists()
+    assert not changed_hours()
 
 
-def test_import_marks_each_hour_once_a_batch(site: Site) -> None:
+def test_import_changes_each_hour_once(site: Site) -> None:
     steps = [{"iteration": 0, "tool_calls": [call()]}]
     messages = [
         {"external_id": f"x{at}", "role": "assistant", "agent_steps": steps,
          "created_at": site.now.replace(minute=at) - timedelta(hours=10 + at % 2)}
         for at in range(20)
     ]  # fmt: skip
+    site.store(1, 1500, [call()])
+    site.roll_up(0)
     store(site.project, *messages, source="import")
-    assert ChangedHour.objects.filter(project=site.project).count() == 2
+    assert len(changed_hours()) == 2
+    assert site.roll_up(0).changed == 2
 
 
-def test_roll_up_deletes_the_marks_that_it_saw(site: Site) -> None:
+def test_roll_up_computes_changed_hours_again_once(site: Site) -> None:
     site.store(1, 600, [call()])
     site.store(2, 900, [call()])
     assert roll_up(primary).hours == 2
-    assert not ChangedHour.objects.exists()
+    assert not changed_hours()
     site.store(1, 600, [call(), call()])
-    assert ChangedHour.objects.count() == 1
+    assert len(changed_hours()) == 1
     report = roll_up(primary)
-    assert (report.hours, report.changed, ChangedHour.objects.count()) == (0, 1, 0)
+    assert (report.hours, report.changed, changed_hours()) == (0, 1, [])
 
 
 def test_periods_of_a_dropped_month_are_deleted(site: Site) -> None:
@@ -475,16 +487,22 @@ def test_month_that_a_purge_drops_leaves_no_statistics(project: Project) -> None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_hour_is_not_stored_while_an_older_transaction_is_open(project: Project) -> None:
-    now = timezone.now()
-    steps = [{"iteration": 0, "tool_calls": [call()]}]
+def test_hour_is_computed_again_after_a_write_that_commits_late(site: Site) -> None:
+    site.store(0, 600, [call()])
+    site.store(1, 601, [call()])
     with psycopg.connect(**connection.get_connection_params()) as other:
-        other.execute("SELECT 1")  # begins a transaction, which could write to any hour that is young now
-        message = {"role": "assistant", "external_id": "a", "agent_steps": steps, "created_at": now - HOUR}
-        store(project, message)
-        assert roll_up(primary, now=now + 10 * HOUR).hours == 0
+        # Behind the back of the roll-up, as a slow writer.
+        other.execute("UPDATE traces_app_toolcall SET duration_ms = 7 WHERE project_id = %s", [site.project.pk])
+        other.execute(
+            "INSERT INTO messages_app_change (project_id, message_id, kind) SELECT project_id, id, 'content' "
+            "FROM messages_app_message WHERE project_id = %s",
+            [site.project.pk],
+        )
+        assert roll_up(primary).hours == 1
         other.commit()
-        assert roll_up(primary, now=now + 10 * HOUR).hours == 1
+    assert_agrees(site.project, None, None)
+    assert roll_up(primary).changed == 1
+    assert_agrees(site.project, None, None)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -19,7 +19,7 @@ from messages_app import writes
 from tests.project_databases import copies, small_and_big
 from tests.traces_app.admin.test_members import stored_trace
 from traces_app import urls
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.search_index import index_changed
 from tracesite.http.api_root import schema
 
 from .conftest import Answer, Caller
@@ -53,12 +53,12 @@ def test_lists_show_nothing_of_others_and_nothing_deleted(project: Project, stra
     outsider, owner = (Caller(create_key(one, "key", ["read"])[1]) for one in (project, stranger))
     nothing = answers(owner)
     trace = stored_trace(stranger, "zebra")
-    index_queued(primary, patience=timedelta(0))  # or the search says how far it has come
+    index_changed(primary, patience=timedelta(0))  # or the search says how far it has come
     assert len(LISTS) >= 11
     assert differing(answers(owner), nothing) == [path for path in LISTS if path != "tools/unused/"]
     assert differing(answers(outsider), nothing) == [], "Read the projects of readable_by(request)."
     writes.delete_session(primary, trace["session_id"], by="ada")
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     left = differing(answers(owner), nothing)
     assert [path for path in left if path not in OF_TOOLS] == [], "Leave out rows of deleted sessions and messages."
     assert '"call_count": 1' not in json.dumps(answers(owner))

@@ -10,11 +10,11 @@ import pytest
 from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
+from messages_app.change_log import Reader, unread
 from tests.traces_app.conftest import NOON, question, store
 from tests.traces_app.views.conftest import Caller
 from traces_app.ingest.batch import SessionOutcome
-from traces_app.maintenance.search_index import index_queued
-from traces_app.models import UnindexedMessage
+from traces_app.maintenance.search_index import index_changed
 
 pytestmark = pytest.mark.django_db
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(params=["queued", "indexed"])
 def searched(request: pytest.FixtureRequest, weather: SessionOutcome) -> SessionOutcome:
     if request.param == "indexed":
-        index_queued(primary, patience=timedelta(0))
-        assert not UnindexedMessage.objects.exists()
+        index_changed(primary, patience=timedelta(0))
+        assert not unread(primary, Reader.SEARCH).exists()
     return weather
 
 
@@ -100,11 +100,11 @@ def test_sessions_are_found_with_the_place_of_each_term(
     owner.patch("sessions/other/", {"title": "Legends"})
     assert owner.get("sessions/", q="ångström").results == []
     assert len(owner.get("messages/", q="title:legends").results) == 1
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     for ways in ("live", "import"):
         store(project, question(external_id=ways), external_id="other", title=f"Titled by {ways}", source=ways)
         assert len(owner.get("messages/", q=f'title:"by {ways}" nothing').results) == 1
-        index_queued(primary, patience=timedelta(0))
+        index_changed(primary, patience=timedelta(0))
 
 
 def test_pages_of_sessions_follow_each_other_both_ways(project: Project, owner: Caller) -> None:
@@ -113,7 +113,7 @@ def test_pages_of_sessions_follow_each_other_both_ways(project: Project, owner: 
             at = NOON + timedelta(days=day)
             store(project, question(external_id=str(day), created_at=at), external_id=f"s{number}")
         if number == 5:
-            index_queued(primary, patience=timedelta(0))
+            index_changed(primary, patience=timedelta(0))
     page = owner.get("sessions/", q="atlantis", limit=4).json
     pages = [[one["id"] for one in page["results"]]]
     while page["next"]:
@@ -136,7 +136,7 @@ def test_texts_of_events_are_found(owner: Caller, project: Project) -> None:
     ]
     assert owner.post("events/", {"events": events}).status == 200
     (queued,) = owner.get("search/", q="event:orchids").results
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     (indexed,) = owner.get("search/", q="event:orchids").results
     assert indexed == queued
     (hit,) = indexed["hits"]
@@ -152,13 +152,13 @@ def test_masked_values_are_found_nowhere(owner: Caller, project: Project) -> Non
         for path in ("search/", "sessions/", "messages/"):
             assert owner.get(path, q=secret).results == []
             assert secret not in owner.get(path, q="my key is").body.decode()
-        index_queued(primary, patience=timedelta(0))
+        index_changed(primary, patience=timedelta(0))
     assert len(owner.get("search/", q="my key is").results) == 1
 
 
 def test_pages_follow_each_other_both_ways(project: Project, owner: Caller) -> None:
     store(project, *(question(external_id=str(n), created_at=NOON + timedelta(days=n)) for n in range(9)))
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     store(project, *(question(external_id=str(n), created_at=NOON + timedelta(days=n)) for n in range(9, 12)))
     page = owner.get("search/", q="atlantis", limit=5).json
     seen = [one["message_id"] for one in page["results"]]
@@ -196,7 +196,7 @@ def test_changed_text_is_found_as_it_is_now(owner: Caller, searched: SessionOutc
     assert owner.patch(f"messages/{message.id}/", {"content": "It is snowing.", "version": version}).status == 200
     assert found(owner, "snowing") == [str(message.id)]
     assert found(owner, "there is no atlantis") == []
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     assert found(owner, "snowing") == [str(message.id)]
     assert found(owner, "there is no atlantis") == []
 

@@ -33,14 +33,14 @@ from access_app.db.replica import ReplicaState
 from access_app.db.states import DatabaseState
 from access_app.models import Project
 from benchmarks.faults.site import Site, running
-from messages_app.models import SealMark
+from messages_app.change_log import Reader
+from messages_app.models import Change
 from messages_app.sql.periods import Period
 from sdk.tests.paths import ROOT
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.metrics import TABLES
-from traces_app.maintenance.seals.sealing import seal_marked
-from traces_app.maintenance.search_index import index_queued
-from traces_app.models import UnindexedMessage
+from traces_app.maintenance.seals.sealing import seal_changed
+from traces_app.maintenance.search_index import index_changed
 from tracesite.metrics.database import project_database_metrics, replica_metrics
 from tracesite.metrics.registry import render
 
@@ -215,17 +215,16 @@ def test_database_gauges_show_connections_months_and_age(scraped: Client, projec
 @pytest.mark.django_db(transaction=True)
 def test_lags_are_those_of_the_oldest_message(scraped: Client, project: Project) -> None:
     store(project, question())
-    for queue in (UnindexedMessage, SealMark):
-        queue.objects.update(queued_at=timezone.now() - timedelta(minutes=7))
+    Change.objects.update(at=timezone.now() - timedelta(minutes=7))
     store(project, answer())
     found = samples(scrape(scraped))
-    for name in ("tracesite_search_index_lag_seconds", "tracesite_seal_lag_seconds"):
-        assert value(found, name) == pytest.approx(420, abs=30)
-    index_queued(primary, patience=timedelta(0))
-    seal_marked(primary, patience=timedelta(0))
+    for reader in Reader:
+        assert value(found, "tracesite_change_log_lag_seconds", reader=reader) == pytest.approx(420, abs=30)
+    index_changed(primary, patience=timedelta(0))
+    seal_changed(primary, patience=timedelta(0))
     found = samples(scrape(scraped))
-    assert value(found, "tracesite_search_index_lag_seconds") == 0
-    assert value(found, "tracesite_seal_lag_seconds") == 0
+    lags = {reader: value(found, "tracesite_change_log_lag_seconds", reader=reader) for reader in Reader}
+    assert lags[Reader.SEARCH] == lags[Reader.SEALS] == 0 < lags[Reader.VECTORS]
 
 
 def seconds_until_end(period: Period) -> float:

@@ -21,14 +21,13 @@ import msgspec
 from access_app.audit.record import record
 from access_app.db import Database
 from access_app.models import AuditAction, Project
-from messages_app.changed_hours import mark_stored
+from messages_app.change_log import log_changes
 from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED, reason_of
 from messages_app.models import Message, MessageKey, Session, SessionTombstone
-from messages_app.seal_marks import mark
 from messages_app.session_counters import recount
 from messages_app.sql.periods import Period
 from traces_app.ingest.partitions import ensure_periods
-from traces_app.models import Archive, Tool, UnindexedMessage
+from traces_app.models import Archive, Tool
 from tracesite_sdk.records import ids
 
 from .archiving import alone, note_sessions
@@ -286,11 +285,9 @@ class _Restoring:
         return below
 
     def _settle(self) -> None:
-        """Mark what is derived from the messages, and count them for their sessions."""
-        self._execute(f"INSERT INTO {UnindexedMessage._meta.db_table} (message_id) SELECT id FROM restored_message")
+        """Note the messages in the log, and count them for their sessions."""
         for some in self._batches("SELECT id FROM restored_message WHERE id > %s ORDER BY id LIMIT %s"):
-            mark_stored(self.db, some)
-            mark(self.db, some)
+            log_changes(self.db, dict.fromkeys(some, self.project.pk), sealed=some)
         sessions = (
             f"SELECT DISTINCT m.session_id FROM {MESSAGES.table} AS m JOIN restored_message AS r ON r.id = m.id "
             "WHERE m.session_id > %s ORDER BY m.session_id LIMIT %s"

@@ -15,14 +15,13 @@ from django.db.models import Model
 from access_app.db import Database
 from access_app.db.conflicts import retry_aborted
 from access_app.db.transactions import in_transaction
-from messages_app.changed_hours import mark_messages
+from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, Reference
-from messages_app.seal_marks import mark
 from messages_app.writes import COUNTED_AS, COUNTER_TYPES, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.sql import add_to_sessions
 from traces_app.maintenance.statements import fetch
-from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult, UnindexedMessage
+from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 
 from .reports import Progress, PurgeReport, Removed
@@ -92,14 +91,13 @@ def remove_batch(
     locked = _lock(db, candidates, still)
     if not locked:
         return []
-    _mark(db, locked)
+    projects = {message.id: message.project_id for message in locked}
+    log_changes(db, projects, Kind.FIGURES, sealed=projects)
     message_ids = [message.id for message in locked]
     these = array_of(message_ids)
     there = _with_rows(db, message_ids)
     removed = _remove_rows_below(db, locked, there)
     removed.append((Message, *_remove_message_rows(db, message_ids, touch=touch)))
-    if UnindexedMessage in there:
-        fetch(db, f"DELETE FROM {UnindexedMessage._meta.db_table} WHERE message_id = ANY(%s) RETURNING 1", [these])
     if Context in there:
         session_ids = list({message.session_id for message in locked})
         removed.append((Context, *remove_unused(db, session_ids, min(message_ids), max(message_ids))))
@@ -138,16 +136,6 @@ def _lock(db: Database, candidates: list[UUID], still: Condition) -> list[_Locke
     return [_Locked(*row) for row in rows]
 
 
-def _mark(db: Database, locked: Sequence[_Locked]) -> None:
-    """Mark the hours of the messages for the statistics of tools, and the messages to be sealed as removed."""
-    of_projects: dict[int, list[UUID]] = {}
-    for message in locked:
-        of_projects.setdefault(message.project_id, []).append(message.id)
-    for project_id, message_ids in of_projects.items():
-        mark_messages(db, project_id, message_ids)
-    mark(db, [message.id for message in locked])
-
-
 def _remove_rows_below(db: Database, locked: Sequence[_Locked], there: Set[type[Model]]) -> Removed:
     """Remove everything below messages, with the spans of their traces; `there` are the tables that have such rows."""
     message_ids = [message.id for message in locked]
@@ -184,7 +172,7 @@ def _remove_rows_below(db: Database, locked: Sequence[_Locked], there: Set[type[
 
 _BELOW: Mapping[type[Model], str] = {
     **dict.fromkeys((Event, Context, ToolResult, ToolCall, AgentStep, Reference, RunVector), "id"),
-    **dict.fromkeys((Score, UnindexedMessage), "message_id"),
+    Score: "message_id",
 }
 """Models of rows that may belong to a message, with the column that has the time."""
 

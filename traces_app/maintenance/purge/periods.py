@@ -11,7 +11,6 @@ from itertools import pairwise
 from uuid import UUID
 
 from access_app.db import Database
-from messages_app.models import SealMark
 from messages_app.session_counters import recount
 from messages_app.sql.partitions import drop_period, periods_of
 from messages_app.sql.periods import Length, Period
@@ -19,7 +18,7 @@ from traces_app.ingest.partitions import TABLES, forget
 from traces_app.maintenance.seals.chain import append_dropped_period
 from traces_app.maintenance.statements import fetch
 from traces_app.maintenance.tool_roll_up import forget_dropped_periods
-from traces_app.models import Archive, Context, Score, UnindexedMessage
+from traces_app.models import Archive, Context, Score
 
 from .reports import NAME_OF_TABLE, Progress, PurgeReport
 from .scopes import PurgeScope, expired_below, is_kept, sessions_of
@@ -90,8 +89,6 @@ def prepare_drop(
     for session_ids in _sessions_beyond(db, period):
         recount(db, session_ids)
     report.add(Score, *remove_scores(db, scores_of_period(period)))
-    db.rows(UnindexedMessage.objects).filter(message_id__gte=period.first_id, message_id__lt=period.after_id).delete()
-    db.rows(SealMark.objects).filter(message_id__gte=period.first_id, message_id__lt=period.after_id).delete()
     append_dropped_period(db, period)
     return True
 

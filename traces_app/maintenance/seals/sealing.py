@@ -1,7 +1,8 @@
-"""Seal the messages that the application has marked (`seal_marked`), and those that were never sealed (`mark_unsealed`).
+"""Seal the messages that the application has written (`seal_changed`), and those that were never sealed (`log_unsealed`).
 
-A batch is one transaction: its seals, its link of the chain, its entry in the audit log, and the removal of the marks. So a
-kill at any moment leaves marks, and what is marked counts as waiting, not as changed.
+What it has written has a row with a token in the log of changes (messages_app.change_log). A batch is one transaction: its
+seals, its link of the chain, its entry in the audit log, and the place in the log. So a kill at any moment leaves the rows
+unread, and such messages count as waiting, not as changed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import takewhile
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,8 +23,9 @@ from access_app.db import Database
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, AuditResult
 from access_app.seal_keys import seal_keys
-from messages_app.models import Message, SealMark
-from messages_app.seal_marks import NONCE_BYTES, mark, nonce_of
+from messages_app.change_log import Kind, Reader, log_changes, move, next_changes, place_of, turn_of, unread
+from messages_app.models import Change, ChangeReader, Message
+from messages_app.seal_tokens import NONCE_BYTES, nonce_of
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import Period, period_at
 from messages_app.sql.snapshot import one_snapshot
@@ -36,9 +39,9 @@ from .rows import digests, fix_text_form, layout, layout_digest
 logger = logging.getLogger(__name__)
 
 PATIENCE = timedelta(seconds=10)
-"""How long a mark waits, so that a message that is written often is not sealed each time."""
+"""How long a change waits, so that a message that is written often is not sealed each time."""
 AT_A_TIME = 1_000
-"""Marks of one transaction."""
+"""Changes of one transaction."""
 IDS_IN_THE_LOG = 100
 """Changed messages that an entry of the audit log names; it counts all of them."""
 _SEALED_BEFORE = """
@@ -47,11 +50,10 @@ _SEALED_BEFORE = """
     WHERE seal.id = ANY(%s) AND seal.id BETWEEN %s AND %s ORDER BY seal.id, seal.batch
     """
 _NEVER_SEALED = """
-    SELECT message.id FROM messages_app_message AS message
+    SELECT message.id, message.project_id FROM messages_app_message AS message
     WHERE message.id > %(last)s AND message.id >= %(first)s AND message.id < %(after)s AND message.is_completed
         AND (%(project)s::bigint IS NULL OR message.project_id = %(project)s)
         AND NOT EXISTS (SELECT 1 FROM traces_app_messageseal AS seal WHERE seal.id = message.id)
-        AND NOT EXISTS (SELECT 1 FROM messages_app_sealmark AS waiting WHERE waiting.message_id = message.id)
     ORDER BY message.id LIMIT %(most)s
     """
 
@@ -66,13 +68,13 @@ class SealReport:
     opened: int = 0
     removed: int = 0
     refused: int = 0
-    """Marks that the application did not make."""
+    """Messages with tokens that the application did not make."""
     newest_batch: str = ""
     """Number and HMAC of the newest batch: in the log it is an anchor outside of the database."""
 
 
 class _Marked(NamedTuple):
-    """A message with marks, as it is and as it was sealed before."""
+    """A message that was written, as it is and as it was sealed before."""
 
     id: UUID
     project_id: int | None
@@ -82,25 +84,17 @@ class _Marked(NamedTuple):
     nonces: bytes
 
 
-def seal_marked(db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = bool) -> SealReport:
-    """Seal the messages that were marked before `patience`. Do nothing while another process does."""
+def seal_changed(db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = bool) -> SealReport:
+    """Seal the messages that were written before `patience`. Do nothing while another process does."""
     report = SealReport()
-    while not is_stopped():
-        queued = db.rows(SealMark.objects).filter(queued_at__lte=timezone.now() - patience).order_by("pk")
-        message_ids = sorted(set(queued.values_list("message_id", flat=True)[:AT_A_TIME]))
-        if not message_ids:
-            break
-        stored = periods_of(db, Message._meta.db_table)
-        make_periods(db, TABLES, filter(None, (_period_of(message_id, stored) for message_id in message_ids)))
-        with session_lock(db, LOCK) as is_alone:
-            if not is_alone:
-                break
-            _seal(db, message_ids, stored, report)
+    with turn_of(db, Reader.SEALS) as is_mine:
+        while is_mine and not is_stopped() and _seal_next(db, patience, report):
+            pass
     return report
 
 
-def mark_unsealed(db: Database, first: UUID, after: UUID, project_id: int | None = None) -> Iterator[int]:
-    """Mark the completed messages that have neither a seal nor a mark, so that they are sealed as they are now.
+def log_unsealed(db: Database, first: UUID, after: UUID, project_id: int | None = None) -> Iterator[int]:
+    """Note the completed messages that have no seal and do not wait for one, so that they are sealed as they are now.
 
     Yield the number of each batch. Seals cannot show what happened to these messages before.
     """
@@ -110,20 +104,43 @@ def mark_unsealed(db: Database, first: UUID, after: UUID, project_id: int | None
         with db.atomic(), db.cursor() as cursor:
             bounds = {"last": last, "first": first, "after": after, "project": project_id, "most": AT_A_TIME}
             cursor.execute(_NEVER_SEALED, bounds)
-            found = [message_id for (message_id,) in cursor.fetchall()]
-            mark(db, found)
+            found = dict(cursor.fetchall())
+            waiting = unread(db, Reader.SEALS).filter(message_id__in=list(found)).exclude(token=b"")
+            new = found.keys() - set(waiting.values_list("message_id", flat=True))
+            log_changes(db, {message_id: found[message_id] for message_id in sorted(new)}, Kind.SEAL, sealed=new)
         if not found:
             return
-        last = found[-1]
-        yield len(found)
+        last = max(found)
+        if new:
+            yield len(new)
 
 
-def _seal(db: Database, message_ids: Sequence[UUID], stored: Sequence[Period], report: SealReport) -> None:
+def _seal_next(db: Database, patience: timedelta, report: SealReport) -> bool:
+    """Seal the messages that changed next; return whether there may be more."""
+    place = place_of(db, Reader.SEALS)
+    until = timezone.now() - patience
+    changes = list(takewhile(lambda change: change.at <= until, next_changes(db, place, AT_A_TIME)))
+    if not changes:
+        return False
+    stored = periods_of(db, Message._meta.db_table)
+    make_periods(db, TABLES, filter(None, {_period_of(change.message_id, stored) for change in changes}))
+    with session_lock(db, LOCK) as is_alone:
+        if is_alone:
+            _seal(db, place, changes, stored, report)
+    return is_alone
+
+
+def _seal(
+    db: Database, place: ChangeReader, changes: Sequence[Change], stored: Sequence[Period], report: SealReport
+) -> None:
     with one_snapshot(db):
         fix_text_form(db)
-        marks = list(db.rows(SealMark.objects).filter(message_id__in=message_ids).order_by("pk"))
+        # All changes of these messages that the seals will cover, also later ones.
+        of_messages = unread(db, Reader.SEALS).filter(message_id__in={change.message_id for change in changes})
+        ahead = place.state.get("ahead", [])
+        written = list(of_messages.exclude(token=b"").exclude(pk__in=ahead))
         # A period without partition was dropped with its messages.
-        marked = _with_genuine_marks(db, [one for one in marks if _period_of(one.message_id, stored)], report)
+        marked = _with_genuine_tokens(db, [one for one in written if _period_of(one.message_id, stored)], report)
         sealed = [one.id for one in marked if one.state == MessageSeal.State.SEALED]
         columns = layout()
         found = digests(db, sealed, columns)
@@ -133,13 +150,15 @@ def _seal(db: Database, message_ids: Sequence[UUID], stored: Sequence[Period], r
                 groups[one.project_id, period].append(one)
         for (project_id, period), members in groups.items():
             _write_batch(db, project_id, period, members, found, report)
-        db.rows(SealMark.objects).filter(pk__in=[one.pk for one in marks]).delete()
+        still_ahead = {*ahead, *(one.pk for one in written)}.difference(change.pk for change in changes)
+        place.state = {"ahead": sorted(still_ahead)} if still_ahead else {}
+        move(db, place, changes)
 
 
-def _with_genuine_marks(db: Database, marks: Sequence[SealMark], report: SealReport) -> list[_Marked]:
-    """Return the messages with at least one mark that the application made and that did not count before, in order."""
+def _with_genuine_tokens(db: Database, written: Sequence[Change], report: SealReport) -> list[_Marked]:
+    """Return the messages with at least one token that the application made and that did not count before, in order."""
     nonces: dict[UUID, set[bytes]] = defaultdict(set)
-    for one in marks:
+    for one in written:
         nonces[one.message_id].add(nonce_of(one.message_id, bytes(one.token)) or b"")
     if not nonces:
         return []
@@ -234,9 +253,9 @@ def _write_batch(
 
 
 def _record_refused(db: Database, message_ids: Sequence[UUID]) -> None:
-    """Say that somebody else marked messages, which are not sealed because of it."""
+    """Say that somebody else wrote tokens of messages, which are not sealed because of it."""
     some = [str(message_id) for message_id in message_ids[:IDS_IN_THE_LOG]]
-    logger.warning("marks of messages to be sealed were not made by Tracesite", extra={"messages": some})
+    logger.warning("tokens of messages to be sealed were not made by Tracesite", extra={"messages": some})
     record(
         AuditAction.SEAL,
         db.actor,

@@ -16,8 +16,9 @@ from uuid import UUID
 
 from access_app.db import Database
 from access_app.seal_keys import SealKey, seal_key
-from messages_app.models import Message, SealMark
-from messages_app.seal_marks import NONCE_BYTES, nonce_of
+from messages_app.change_log import Reader, unread
+from messages_app.models import Message
+from messages_app.seal_tokens import NONCE_BYTES, nonce_of
 from messages_app.sql.partitions import unsettled_periods
 from messages_app.sql.periods import Period, period_at
 from messages_app.sql.snapshot import one_snapshot
@@ -266,11 +267,14 @@ def _changed_kinds(seal: _Seal, now: Mapping[str, bytes]) -> tuple[str, ...]:
 
 
 def _waiting(db: Database, message_ids: Collection[UUID]) -> set[UUID]:
-    """Return the messages with a mark of the application that did not count before."""
+    """Return the messages with a token of the application that did not count before."""
     if not message_ids:
         return set()
-    marks = db.rows(SealMark.objects).filter(message_id__in=message_ids).values_list("message_id", "token")
-    nonces = {(message_id, nonce_of(message_id, bytes(token))) for message_id, token in marks}
+    written = unread(db, Reader.SEALS).filter(message_id__in=message_ids).exclude(token=b"")
+    nonces = {
+        (message_id, nonce_of(message_id, bytes(token)))
+        for message_id, token in written.values_list("message_id", "token")
+    }
     genuine = {(message_id, nonce) for message_id, nonce in nonces if nonce is not None}
     if not genuine:
         return set()

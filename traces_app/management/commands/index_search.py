@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from access_app.traces_command import TracesCommand
 from messages_app.sql.periods import Period
 from traces_app.maintenance.run_vectors import store_vectors
-from traces_app.maintenance.search_index import IndexReport, index_queued, reindex
+from traces_app.maintenance.search_index import IndexReport, index_changed, reindex
 
 PAUSE_SECONDS = 1
 
@@ -38,13 +38,13 @@ class Command(TracesCommand):
             self._tell(reindex(self.db, options["rebuild"]))
         elif options["follow"]:
             while True:
-                report = index_queued(self.db)
+                report = index_changed(self.db)
                 if report.messages:
                     self._tell(report)
                 store_vectors(self.db)
                 time.sleep(PAUSE_SECONDS)
         else:
-            self._tell(index_queued(self.db, patience=timedelta(0)))
+            self._tell(index_changed(self.db, patience=timedelta(0)))
             store_vectors(self.db)
 
     def _tell(self, report: IndexReport) -> None:

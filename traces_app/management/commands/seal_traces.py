@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from access_app.arguments import project_named
 from access_app.audit.record import AuditedCommand
 from access_app.traces_command import TracesCommand
-from traces_app.maintenance.seals.sealing import SealReport, mark_unsealed, seal_marked
+from traces_app.maintenance.seals.sealing import SealReport, log_unsealed, seal_changed
 from traces_app.maintenance.seals.verifying import VerifiedRange
 from traces_app.management.row_arguments import add_time_range, time_named
 
@@ -37,10 +37,10 @@ class Command(TracesCommand, AuditedCommand):
     ) -> None:
         row = project_named(project) if project is not None else None
         scope = VerifiedRange.between(time_named("--from", from_), time_named("--until", until))
-        total = seal_marked(self.db, patience=timedelta(0))
+        total = seal_changed(self.db, patience=timedelta(0))
         if unsealed:
-            for _marked in mark_unsealed(self.db, scope.first, scope.after, row.pk if row else None):
-                total = _sum(total, seal_marked(self.db, patience=timedelta(0)))
+            for _marked in log_unsealed(self.db, scope.first, scope.after, row.pk if row else None):
+                total = _sum(total, seal_changed(self.db, patience=timedelta(0)))
         self.stdout.write(
             f"Sealed {total.sealed:,} messages, sealed {total.resealed:,} again after changes; {total.removed:,} were "
             f"removed, {total.opened:,} opened again."

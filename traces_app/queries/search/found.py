@@ -18,6 +18,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
+from django.db.models import Q
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -25,12 +26,12 @@ from access_app.db import Database
 from messages_app.models import Message
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.snapshot import one_snapshot
-from traces_app.models import ToolCall, UnindexedMessage
+from traces_app.models import ToolCall
 
 from .grams import fold
 from .query import SearchQuery, Term
 from .segments import Sizes, numbers_with, numbers_with_all, rows_of, segments_within
-from .texts import Kind, Mark, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows
+from .texts import Kind, Mark, RowTexts, kinds_with, sessions_of, texts_of_messages, texts_of_rows, unindexed
 
 SECONDS = 2.0
 """After this time a search answers what it has, and where it stopped."""
@@ -203,9 +204,8 @@ class _Search:
 
     def _sources(self) -> list[_Source]:
         within = {} if self.unit == "session" else self._messages().of("message_id")
-        queued = self.db.rows(UnindexedMessage.objects).filter(**within).order_by()
-        self.queued = set(queued.values_list("message_id", flat=True))
-        # The queue is read before the segments: what leaves it meanwhile is in both, and never in none.
+        # Before the segments: what is indexed meanwhile is in both, and never in none.
+        self.queued = unindexed(self.db, within=Q(**within))
         in_order = sorted(self._queued_sessions() if self.unit == "session" else self.queued, reverse=self.newest_first)
         sources = [
             _Source(bound=in_order[first], queued=in_order[first : first + QUEUED_AT_A_TIME])

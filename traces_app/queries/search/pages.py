@@ -14,8 +14,9 @@ from access_app.db import Database
 from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import InvalidInput
 from access_app.readable import ReadableRows
+from messages_app.change_log import Reader, unread
 from messages_app.sql.pagination import ListRows, Page, PageRequest, page_of, read_page
-from traces_app.models import ToolCall, UnindexedMessage
+from traces_app.models import ToolCall
 from tracesite_sdk.records import ids
 
 from .found import Hit, SearchHits, Unit, find
@@ -94,7 +95,8 @@ def mark_of_status(status: str | None) -> Mark | None:
 
 def indexed_until(db: Database) -> datetime | None:
     """Return the time since when messages wait for the index; None if it has all. They are searched, too, but slowly."""
-    oldest: datetime | None = db.rows(UnindexedMessage.objects).aggregate(oldest=Min("queued_at"))["oldest"]
+    changed = unread(db, Reader.SEARCH).filter(kind__in=Reader.SEARCH.kinds)
+    oldest: datetime | None = changed.aggregate(oldest=Min("at"))["oldest"]
     return oldest
 
 

@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from access_app.db import Database
 from access_app.encryption.keys import encrypting_projects
-from messages_app.models import Message, Reference
+from messages_app.change_log import Reader, unread
+from messages_app.models import ChangeReader, Message, Reference
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, Event, ToolCall
@@ -156,6 +157,18 @@ def sessions_of(db: Database, message_ids: Collection[UUID]) -> dict[UUID, UUID]
     periods = IdRange(lower=min(message_ids), upper=UUID(int=max(message_ids).int + 1)).periods_of("pk")
     messages = db.rows(Message.with_deleted).order_by().filter(pk__in=message_ids, **periods)
     return dict(messages.values_list("pk", "session_id"))
+
+
+def unindexed(db: Database, message_ids: Collection[UUID] | None = None, within: Q = Q()) -> set[UUID]:  # noqa: B008 - it is never changed
+    """Return the messages that the index does not have as they are: of these, of a range, or all."""
+    changed = unread(db, Reader.SEARCH).filter(within, kind__in=Reader.SEARCH.kinds)
+    if message_ids is not None:
+        changed = changed.filter(message_id__in=list(message_ids))
+    found = set(changed.values_list("message_id", flat=True))
+    # Afterwards: what the reader reads meanwhile waits, or is in the index.
+    readers = db.rows(ChangeReader.objects).filter(pk=Reader.SEARCH)
+    waiting = {UUID(key) for reader in readers for key in reader.state.get("waiting", ())}
+    return found | (waiting if message_ids is None else waiting.intersection(message_ids))
 
 
 def words_of_json(text: str) -> str:

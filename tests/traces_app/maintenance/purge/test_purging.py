@@ -53,7 +53,7 @@ from traces_app.maintenance.purge.reports import PurgeReport
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.purge.surveys import survey
 from traces_app.maintenance.retention import apply_retention
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.search_index import index_changed
 from traces_app.models import AgentStep, Context, Score, Span, Tool, ToolCall, ToolResult
 from traces_app.queries.scores import find_place
 from tracesite_sdk import records
@@ -351,7 +351,7 @@ def test_days_are_dropped_beside_a_month_that_existed(project: Project, settings
         tell(project, f"february {day}", FEBRUARY.replace(day=day))
     days = ["2024-02-10", "2024-02-11", "2024-02-12"]
     assert [str(period) for period in periods_of(primary, "messages_app_message")] == ["2024-01", *days]
-    index_queued(primary, patience=timedelta(0))
+    index_changed(primary, patience=timedelta(0))
     assert list(check_derived(primary)) == []
     project.retention_days = (timezone.now() - datetime(2024, 2, 12, tzinfo=UTC)).days
     project.retention_way = RetentionWay.WHOLE
@@ -511,7 +511,7 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
     assert places_of(PLANTED, *below) == set()
     # The documented exceptions: a key is a digest and an id, a mark and a seal are an id and an HMAC, until the month is purged.
     keys = set() if way == "trashed session" else {"messages_app_messagekey"}
-    assert places_of(message.pk) == keys | (set() if way == "month" else {"messages_app_sealmark"})
+    assert places_of(message.pk) == keys | {"messages_app_change"}
     assert places_of(message.session_id) == ({"messages_app_session"} if way == "trashed message" else set())
     assert list(Tool.objects.values_list("name", flat=True)) == ["search"]
 

@@ -14,7 +14,7 @@ from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.events.store import record_events
-from traces_app.maintenance.seals.sealing import SealReport, seal_marked
+from traces_app.maintenance.seals.sealing import SealReport, seal_changed
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
@@ -46,7 +46,7 @@ def send_event(project: Project, session: str, message_id: UUID, name: str) -> N
 
 
 def seal() -> SealReport:
-    return seal_marked(primary, patience=timedelta(0))
+    return seal_changed(primary, patience=timedelta(0))
 
 
 def verify(**options: object) -> dict[str, list[str]]:

@@ -17,8 +17,9 @@ from access_app.audit.chain import append_recorded
 from access_app.db import primary
 from access_app.models import AuditEntry, Project
 from access_app.seal_keys import SealKey
-from messages_app.models import Message, SealMark
-from messages_app.seal_marks import mark, new_token
+from messages_app.change_log import Kind, Reader, log_changes, unread
+from messages_app.models import Change, Message
+from messages_app.seal_tokens import new_token
 from messages_app.writes import clear_session, delete_message, restore_message
 from tests.forked import command, kill_after
 from tests.traces_app.conftest import NOON, answer, store
@@ -29,7 +30,7 @@ from traces_app.maintenance.purge.purging import purge, purge_deleted_message
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.maintenance.seals import rows
 from traces_app.maintenance.seals.chain import mac_of
-from traces_app.maintenance.seals.sealing import SealReport, seal_marked
+from traces_app.maintenance.seals.sealing import SealReport, seal_changed
 from traces_app.models import MessageSeal, ModelPrice, SealBatch, SealLayout
 from tracesite.system_checks import check_seal_key
 from tracesite_sdk import records
@@ -43,6 +44,12 @@ from .sealing import seal, send_event, store_run, summary, verify
 def sql(statement: str, *values: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
+
+
+def tokens() -> dict[UUID, bytes]:
+    """Return the tokens of changes that were not sealed yet."""
+    written = unread(primary, Reader.SEALS).exclude(token=b"").values_list("message_id", "token")
+    return {message_id: bytes(token) for message_id, token in written}
 
 
 def patch(project: Project, message_id: UUID, **fields: object) -> None:
@@ -94,7 +101,7 @@ def test_changes_of_the_application_seal_again(project: Project) -> None:
     changes_one("opened")
     assert summary()["open"] == 1
     patch(project, message_id, content="Goes on.")
-    assert not SealMark.objects.exists()
+    assert not tokens()
     patch(project, message_id, is_completed=True)
     changes_one()
     delete_message(primary, message_id, by="ada")
@@ -140,13 +147,13 @@ def test_audit_log_names_what_was_sealed_again(project: Project) -> None:
 @pytest.mark.django_db
 def test_mark_counts_once(project: Project) -> None:
     message_id = store_run(project)
-    stolen = bytes(SealMark.objects.filter(message_id=message_id)[0].token)
+    stolen = tokens()[message_id]
     seal()
     other = store_run(project, "a2")
     seal()
     sql("UPDATE messages_app_message SET content = 'forged' WHERE id IN (%s, %s)", message_id, other)
     for token in (stolen, new_token(other)):
-        SealMark.objects.create(message_id=message_id, token=token)
+        Change.objects.create(project=project, message_id=message_id, kind=Kind.SEAL, token=token)
     assert set(verify()) == {str(message_id), str(other)}
     assert seal().refused == 1
     assert set(verify()) == {str(message_id), str(other)}
@@ -255,17 +262,17 @@ def test_columns_of_later_versions_do_not_break_seals(project: Project, monkeypa
 def test_open_runs_are_not_marked(project: Project) -> None:
     store(project, answer(is_completed=False))
     store(project, answer(is_completed=False, metadata={"n": 1}))
-    assert not SealMark.objects.exists()
+    assert not tokens()
     store(project, answer(is_completed=True))
-    assert (SealMark.objects.count(), seal().sealed) == (1, 1)
+    assert (len(tokens()), seal().sealed) == (1, 1)
 
 
 @pytest.mark.django_db
 def test_marks_wait_for_more_changes(project: Project) -> None:
     store_run(project)
-    assert seal_marked(primary, patience=timedelta(minutes=1)) == SealReport()
+    assert seal_changed(primary, patience=timedelta(minutes=1)) == SealReport()
     assert summary()["waiting"] == 2
-    assert seal_marked(primary, patience=timedelta(0), is_stopped=lambda: True) == SealReport()
+    assert seal_changed(primary, patience=timedelta(0), is_stopped=lambda: True) == SealReport()
 
 
 @pytest.mark.django_db
@@ -274,7 +281,7 @@ def test_messages_from_before_sealing_are_sealed_by_command(
 ) -> None:
     store_run(project)
     store_run(stranger)
-    SealMark.objects.all().delete()
+    Change.objects.all().delete()
     assert summary()["unsealed"] == 4
     call_command("seal_traces")
     assert summary()["unsealed"] == 4
@@ -322,7 +329,8 @@ def test_purged_months_are_not_missed(project: Project) -> None:
     later = datetime(2026, 4, 2, tzinfo=UTC)
     store(project, answer(created_at=later), external_id="april")
     seal()
-    mark(primary, list(Message.objects.values_list("pk", flat=True)))
+    messages = dict(Message.objects.values_list("pk", "project_id"))
+    log_changes(primary, messages, Kind.SEAL, sealed=messages)
     assert purge(primary, PurgeScope(created_before=datetime(2026, 4, 1, tzinfo=UTC))).periods[-1] == "2026-03"
     assert verify() == {}
     assert seal().resealed == 1

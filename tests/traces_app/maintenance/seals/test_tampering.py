@@ -188,8 +188,11 @@ def test_message_added_by_sql_is_not_sealed(project: Project) -> None:
             "WHERE id = %(message)s",
             message=message_id,
         )
-        # A mark that the application did not make.
-        execute("INSERT INTO messages_app_sealmark (message_id, token) SELECT id, '\\x00' FROM messages_app_message")
+        # A token that the application did not make.
+        execute(
+            "INSERT INTO messages_app_change (project_id, message_id, kind, token) "
+            "SELECT project_id, id, 'content', '\\x00' FROM messages_app_message"
+        )
         report = seal()
         assert (report.sealed, report.resealed, report.refused) == (0, 0, 5)
         assert (verify(), summary()["unsealed"]) == ({}, 1)

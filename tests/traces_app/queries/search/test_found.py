@@ -22,7 +22,7 @@ from tests.traces_app.conftest import NOON, answer, store
 from traces_app.ingest.changes import change_session
 from traces_app.ingest.removal import remove_messages
 from traces_app.maintenance import search_index
-from traces_app.maintenance.search_index import index_queued
+from traces_app.maintenance.search_index import index_changed
 from traces_app.models import SearchPosting, SearchSegment, ToolCall
 from traces_app.queries.search import found
 from traces_app.queries.search.found import Unit, find
@@ -149,7 +149,7 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
     random_ = random.Random(seed)
     monkeypatch.setattr(search_index, "_MOST_KEYS", random_.choice([50, 5_000]))
     monkeypatch.setattr(search_index, "MERGED", 3)
-    monkeypatch.setattr(search_index, "MESSAGES_AT_A_TIME", random_.choice([3, 1_000]))
+    monkeypatch.setattr(search_index, "CHANGES_AT_A_TIME", random_.choice([3, 1_000]))
     project = Project.objects.create(slug="searched")
     failed = ToolCall.objects.filter(status=ToolCall.Status.ERROR)
     asked = asked_failed = 0
@@ -157,7 +157,7 @@ def test_search_finds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPat
         for _number in range(random_.randint(4, 20)):
             write_something(project, random_)
         if random_.random() < 0.7:
-            index_queued(primary, patience=NO_PATIENCE, is_stopped=lambda: random_.random() < 0.1)
+            index_changed(primary, patience=NO_PATIENCE, is_stopped=lambda: random_.random() < 0.1)
         scan = Scan()
         texts = [text for texts in scan.messages.values() for _name, text in texts]
         of_failed = [text for key in failed.values_list("pk", flat=True) for _name, text in scan.calls.get(key, ())]
@@ -215,7 +215,7 @@ def test_search_that_runs_out_of_time_goes_on_where_it_stopped(
             },
         )
         if number < 9:
-            index_queued(primary, patience=NO_PATIENCE)
+            index_changed(primary, patience=NO_PATIENCE)
     query = parse("needle")
     for newest_first in (True, False):
         ids, seen, rounds = IdRange(), [], 0
@@ -237,7 +237,7 @@ def test_pages_are_read_by_key_from_many_segments(project: Project) -> None:
     for number in range(12):
         at = NOON + timedelta(days=number * 5)
         store(project, answer(external_id=f"m{number}", content=f"needle {number}", created_at=at))
-        index_queued(primary, patience=NO_PATIENCE)
+        index_changed(primary, patience=NO_PATIENCE)
     query = parse("needle")
     with connection.cursor() as cursor:
         cursor.execute(f"ANALYZE {SearchPosting._meta.db_table}")
@@ -257,7 +257,7 @@ def test_slow_loads_are_not_followed_by_larger_ones(project: Project, monkeypatc
     for number in range(5):
         at = NOON + timedelta(days=number)
         store(project, answer(external_id=f"m{number}", content="needle", created_at=at))
-        index_queued(primary, patience=NO_PATIENCE)
+        index_changed(primary, patience=NO_PATIENCE)
     loads: list[int] = []
 
     def counted(
@@ -282,7 +282,7 @@ def test_only_rows_of_what_may_have_all_terms_are_read(
         calls = [{"name": "search", "args": {}, "result": {"output": output}} for output in outputs]
         steps = [{"iteration": 0, "tool_calls": calls}]
         store(project, answer(external_id=f"m{number}", agent_steps=steps, created_at=NOON + timedelta(days=number)))
-    index_queued(primary, patience=NO_PATIENCE)
+    index_changed(primary, patience=NO_PATIENCE)
     read: list[int] = []
 
     def counted(db: Database, numbers_of: Mapping[UUID, Numbers]) -> dict[UUID, Any]:

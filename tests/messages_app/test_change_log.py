@@ -1,0 +1,175 @@
+"""The log of changes: its readers miss nothing, whatever commits when, also in a restored database."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.db import connection
+from django.db.models import F
+
+from access_app.db import primary
+from access_app.models import Project
+from messages_app import change_log
+from messages_app.change_log import Kind, Reader, log_changes, move, next_changes, place_of, trim, turn_of, unread
+from messages_app.models import Change, ChangeReader
+from tests.traces_app.conftest import answer, question, store
+from traces_app.maintenance.run_vectors import store_vectors
+from traces_app.maintenance.seals.sealing import seal_changed
+from traces_app.maintenance.search_index import index_changed
+from traces_app.maintenance.tool_roll_up import roll_up
+from tracesite_sdk.records import ids
+
+_INSERT = "INSERT INTO messages_app_change (project_id, message_id, kind) VALUES (1, %s, 'content')"
+
+
+def message_id(number: int) -> UUID:
+    return ids.message_id(datetime(2026, 3, 1, tzinfo=UTC), "user", number, (1, str(number)))
+
+
+def log(*numbers: int) -> None:
+    log_changes(primary, dict.fromkeys(map(message_id, numbers), 1))
+
+
+def read(reader: Reader = Reader.SEARCH, most: int = 100) -> list[UUID]:
+    """Read on, as a reader does."""
+    place = place_of(primary, reader)
+    changes = next_changes(primary, place, most)
+    move(primary, place, changes)
+    return [change.message_id for change in changes]
+
+
+def read_within(seconds: float = 60) -> list[UUID]:
+    """Read on as soon as there is something: other tests have transactions open on the same server."""
+    until = time.monotonic() + seconds
+    while not (found := read()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def other_connection() -> psycopg.Connection:
+    return psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor})
+
+
+@pytest.mark.order_of_changes
+@pytest.mark.django_db(transaction=True)
+def test_change_that_commits_late_is_read() -> None:
+    with other_connection() as early, other_connection() as late:
+        early.execute("SELECT pg_current_xact_id()")
+        late.execute(_INSERT, [message_id(1)])
+        early.execute(_INSERT, [message_id(2)])
+        late.commit()
+        assert read() == [], "an older transaction is open"
+        assert set(unread(primary, Reader.SEARCH).values_list("message_id", flat=True)) == {message_id(1)}
+        early.commit()
+    # In the order of transactions, not of positions.
+    assert read_within() == [message_id(2), message_id(1)]
+    assert read() == []
+
+
+@pytest.mark.order_of_changes
+@pytest.mark.django_db(transaction=True)
+def test_change_of_a_transaction_that_is_rolled_back_stops_nobody() -> None:
+    with other_connection() as other:
+        other.execute(_INSERT, [message_id(1)])
+        log(2)
+        assert read() == []
+        other.rollback()
+    assert read_within() == [message_id(2)]
+
+
+@pytest.mark.django_db
+def test_reader_reads_some_at_a_time_and_each_once() -> None:
+    log(1, 2, 3)
+    log(4)
+    assert [read(most=2), read(most=2), read(most=2)] == [
+        [message_id(1), message_id(2)],
+        [message_id(3), message_id(4)],
+        [],
+    ]
+    assert read(Reader.SEALS) == [message_id(number) for number in (1, 2, 3, 4)]
+
+
+@pytest.mark.django_db
+def test_only_what_all_readers_have_read_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_log, "TRIMMED_AT_A_TIME", 1)
+    log(1, 2, 3)
+    for reader in Reader:
+        assert trim(primary) == 0, "a reader has not begun"
+        assert len(read(reader, most=2)) == 2
+    assert trim(primary) == 2
+    assert [change.message_id for change in Change.objects.all()] == [message_id(3)]
+    assert read(Reader.SEARCH) == [message_id(3)]
+    assert trim(primary) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_process_at_a_time_reads(project: Project) -> None:
+    store(project, question(), answer())
+    with other_connection() as other:
+        key = change_log.lock_key(f"tracesite reader {Reader.SEARCH}")
+        other.execute("SELECT pg_advisory_lock(%s)", [key])
+        with turn_of(primary, Reader.SEARCH) as is_mine:
+            assert not is_mine
+        assert index_changed(primary).messages == 0
+        other.execute("SELECT pg_advisory_unlock(%s)", [key])
+    with turn_of(primary, Reader.SEARCH) as is_mine:
+        assert is_mine
+
+
+def restored() -> None:
+    """Let the database be that of another cluster, where the numbers of transactions were higher: the rows keep them."""
+    Change.objects.update(transaction=F("transaction") + 10**15)
+    ChangeReader.objects.update(transaction=F("transaction") + 10**15, system=5)
+
+
+@pytest.mark.django_db
+def test_dump_in_another_cluster_is_read_on(project: Project) -> None:
+    log(1, 2)
+    read(most=1)
+    read(Reader.SEALS)
+    restored()
+    log(3)
+    assert set(unread(primary, Reader.SEARCH).values_list("message_id", flat=True)) >= {message_id(2)}
+    assert [read(), read(Reader.SEALS), read(Reader.VECTORS)] == [
+        [message_id(2), message_id(3)],
+        [message_id(3)],
+        [message_id(1), message_id(2), message_id(3)],
+    ]
+    log(4)
+    assert read() == [message_id(4)]
+    restored()
+    log(5)
+    assert [read(), read(Reader.SEALS)] == [[message_id(5)], [message_id(4), message_id(5)]]
+
+
+@pytest.mark.django_db
+def test_kinds_of_changes_concern_the_readers_that_make_something_of_them(project: Project) -> None:
+    store(project, question(), answer())
+
+    def all_read() -> dict[str, int]:
+        return {
+            "search": index_changed(primary, patience=timedelta(0)).messages,
+            "vectors": store_vectors(primary).runs,
+            "seals": (report := seal_changed(primary, patience=timedelta(0))).sealed + report.resealed,
+            "hours": (hours := roll_up(primary)).hours + hours.changed,
+        }
+
+    assert all_read() == {"search": 2, "vectors": 1, "seals": 2, "hours": 1}
+    assert all_read() == {"search": 0, "vectors": 0, "seals": 0, "hours": 0}
+    runs = dict(change_log.projects_of(primary, [row.message_id for row in Change.objects.all()]))
+    expected = {
+        Kind.CONTENT: {"search": 2, "vectors": 1, "seals": 0, "hours": 1},
+        Kind.FIGURES: {"search": 0, "vectors": 0, "seals": 0, "hours": 1},
+        Kind.INDEX: {"search": 2, "vectors": 0, "seals": 0, "hours": 0},
+        Kind.VECTOR: {"search": 0, "vectors": 1, "seals": 0, "hours": 0},
+        Kind.SEAL: {"search": 0, "vectors": 0, "seals": 0, "hours": 0},
+    }
+    for kind, made in expected.items():
+        log_changes(primary, runs, kind)
+        assert all_read() == made, kind
+        log_changes(primary, runs, kind, sealed=runs)
+        assert all_read() == made | {"seals": 2}, kind
