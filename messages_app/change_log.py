@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet, Value
+from django.db.models import QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from access_app.db import Database
 from access_app.db.direct import lock_key, session_lock
@@ -159,19 +161,20 @@ def place_of(db: Database, reader: Reader) -> ChangeReader:
 
 
 def unread(db: Database, reader: Reader) -> QuerySet[Change]:
-    """Return the rows that a reader has not read, which are what it has not derived yet. For those who only ask."""
-    place = db.rows(ChangeReader.objects).filter(pk=reader).first()
-    return _after(db, place or ChangeReader(**_BEGINNING))
+    """Return the rows that concern a reader and that it has not read: what it has not derived yet."""
+    of_reader = db.rows(ChangeReader.objects).filter(pk=reader)
+    transaction, position = (Coalesce(Subquery(of_reader.values(name)), start) for name, start in _BEGINNING.items())
+    return _after(db, transaction, position).filter(kind__in=reader.kinds)
 
 
-def _after(db: Database, place: ChangeReader) -> QuerySet[Change]:
-    rows = db.rows(Change.objects).filter(transaction__gte=place.transaction)
-    return rows.exclude(transaction=place.transaction, position__lte=place.position)
+def _after(db: Database, transaction: Any, position: Any) -> QuerySet[Change]:
+    rows = db.rows(Change.objects).filter(transaction__gte=transaction)
+    return rows.exclude(transaction=transaction, position__lte=position)
 
 
 def next_changes(db: Database, place: ChangeReader, most: int) -> list[Change]:
     """Return the rows that follow a place, as far as no older transaction is open."""
-    rows = _after(db, place).filter(transaction__lt=oldest_open(db))
+    rows = _after(db, place.transaction, place.position).filter(transaction__lt=oldest_open(db))
     return list(rows.order_by("transaction", "position")[:most])
 
 

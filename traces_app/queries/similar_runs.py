@@ -161,8 +161,7 @@ def _passing(db: Database, stored: NDArray[Any], project_id: int, rows: ListRows
 
 def _waiting(db: Database) -> list[UUID]:
     """Return the messages that changed last and whose vectors were not made yet."""
-    changed = unread(db, Reader.VECTORS).filter(kind__in=Reader.VECTORS.kinds)
-    newest = changed.order_by("-transaction", "-position").values_list("message_id", flat=True)
+    newest = unread(db, Reader.VECTORS).order_by("-transaction", "-position").values_list("message_id", flat=True)
     return sorted(set(newest[:MOST_WAITING]))
 
 

@@ -418,7 +418,6 @@ def _changed_hours(
     # Of any of the projects: hours that did not change in one of them are read from its rows, too.
     changed = unread(db, Reader.STATISTICS).filter(
         project_id__in=project_ids,
-        kind__in=Reader.STATISTICS.kinds,
         message_id__gte=ids.first_id_at(begin - HOUR),
         message_id__lt=ids.first_id_at(min(end, rolled_until)),
     )

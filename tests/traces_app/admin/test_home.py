@@ -223,8 +223,8 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client, project: Project) -> 
     assert "Tool statistics nothing added up yet" in intake
     index_changed(primary, patience=timedelta(0))
     roll_up(primary)
-    for read in (store_vectors, seal_changed):
-        read(primary)
+    store_vectors(primary)
+    seal_changed(primary, patience=timedelta(0))
     Change.objects.create(project=project, message_id=uuid4(), kind=Change.Kind.CONTENT, at=ago(minutes=30))
     ToolRollUp.objects.update(rolled_until=ago(hours=20))
     behind = text_of(staff.get(f"{HOME}?created=1h"))

@@ -95,8 +95,7 @@ def mark_of_status(status: str | None) -> Mark | None:
 
 def indexed_until(db: Database) -> datetime | None:
     """Return the time since when messages wait for the index; None if it has all. They are searched, too, but slowly."""
-    changed = unread(db, Reader.SEARCH).filter(kind__in=Reader.SEARCH.kinds)
-    oldest: datetime | None = changed.aggregate(oldest=Min("at"))["oldest"]
+    oldest: datetime | None = unread(db, Reader.SEARCH).aggregate(oldest=Min("at"))["oldest"]
     return oldest
 
 

@@ -161,7 +161,7 @@ def sessions_of(db: Database, message_ids: Collection[UUID]) -> dict[UUID, UUID]
 
 def unindexed(db: Database, message_ids: Collection[UUID] | None = None, within: Q = Q()) -> set[UUID]:  # noqa: B008 - it is never changed
     """Return the messages that the index does not have as they are: of these, of a range, or all."""
-    changed = unread(db, Reader.SEARCH).filter(within, kind__in=Reader.SEARCH.kinds)
+    changed = unread(db, Reader.SEARCH).filter(within)
     if message_ids is not None:
         changed = changed.filter(message_id__in=list(message_ids))
     found = set(changed.values_list("message_id", flat=True))
