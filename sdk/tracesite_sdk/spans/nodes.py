@@ -124,6 +124,8 @@ def _connect(nodes: Sequence[Node]) -> None:
         node.number_after = node.children[-1].number_after if node.children else node.number + 1
     _end_with_children(walked)
     for node in walked:
+        if node.facts.has_no_end:
+            _ask_and_answer_as_child(node)
         node.is_open = not node.span.end or (node.parent is not None and node.parent.is_open)
     _find_passages(walked)
     counted = counted_beside_requests(
@@ -148,6 +150,19 @@ def _end_with_children(walked: Sequence[Node]) -> None:
             node.span = replace(node.span, start=start, end=0 if 0 in ends else max(ends, default=start))
         ends.append(node.span.end)
         lasting[node] = start, 0 if 0 in ends else max(ends)
+
+
+def _ask_and_answer_as_child(trace: Node) -> None:
+    """Give a trace that states no question or no answer those of its root observation, if it has one only."""
+    root = trace.children[0] if len(trace.children) == 1 else None
+    if root is None or root.facts.kind in ("generation", "tool") or root.facts.is_embedding or root.facts.passages:
+        return
+    facts = trace.facts
+    trace.facts = replace(
+        facts,
+        input=root.facts.input if facts.input in EMPTY else facts.input,
+        output=root.facts.output if facts.output in EMPTY and root.span.end else facts.output,
+    )
 
 
 def _find_passages(walked: Sequence[Node]) -> None:
