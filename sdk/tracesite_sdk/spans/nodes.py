@@ -139,7 +139,7 @@ def _connect(nodes: Sequence[Node]) -> None:
 
 def _end_with_children(walked: Sequence[Node]) -> None:
     """Let spans without an end of their own last from the first start to the last end of those below them; they are open
-    while one of these is."""
+    while one of these is. Those without a start begin with the first of them."""
     lasting: dict[Node, tuple[int, int]] = {}
     """The first start and the last end of a span and those below it; 0 without a start, and while one of them is open."""
     for node in reversed(walked):
@@ -148,6 +148,8 @@ def _end_with_children(walked: Sequence[Node]) -> None:
         ends = [end for _start, end in below]
         if node.facts.has_no_end:
             node.span = replace(node.span, start=start, end=0 if 0 in ends else max(ends, default=start))
+        elif start and not node.span.start:
+            node.span = replace(node.span, start=start)
         ends.append(node.span.end)
         lasting[node] = start, 0 if 0 in ends else max(ends)
 
