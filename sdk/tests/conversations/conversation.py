@@ -8,7 +8,7 @@ has its tokens, most of which were cached, and two models have a price.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
@@ -136,8 +136,6 @@ class Form:
     output: Callable[[Call], str | None] = attrgetter("output")
     error: Callable[[Call], str | None] = attrgetter("output")
     """The output of a call, and the error of a failed one, where they are not its text alone."""
-    wrong: dict[str, str] = field(default_factory=dict)
-    """What is wrong, by "whole" and "paused"."""
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
