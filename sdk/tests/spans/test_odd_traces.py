@@ -82,6 +82,16 @@ def test_request_without_two_times_in_order_has_no_duration(start: int, end: int
     assert [step.duration for step in answer.agent_steps or ()] == [None]
 
 
+@pytest.mark.parametrize("seconds", [0.5, 60])
+def test_tool_with_another_clock_is_the_call_of_its_id(seconds: float) -> None:
+    early = replace(RESULT, start=ASKING.start - int(seconds * 10**9), end=ASKING.start - 10**8)
+    spans = [agent(1, 0, -90), ASKING, early, ANSWER]
+    (call,) = calls_of(*spans)
+    assert isinstance(call.result, records.ToolResult)
+    assert (call.id, call.result.output) == ("c", "booked")
+    assert texts_of(session_of(*spans)) == ASKED
+
+
 @pytest.mark.parametrize("attributes", [{**ANSWER.attributes, "seat": "1"}, {"gen_ai.operation.name": "chat"}])
 def test_span_sent_twice_counts_once_with_all_it_says(attributes: dict[str, Any]) -> None:
     session = session_of(agent(1), ANSWER, replace(ANSWER, attributes=attributes))
@@ -106,6 +116,21 @@ def test_arguments_of_any_type_are_kept(args: Any, kept: Any, flags: list[str]) 
     answer = (session.messages or [])[-1]
     assert [call.args for step in answer.agent_steps or () for call in step.tool_calls or ()] == [kept]
     assert list(answer.health or ()) == flags
+
+
+def test_images_between_texts_stay_in_their_place() -> None:
+    parts = [
+        {"type": "text", "content": "Which seat is"},
+        {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "iVBORw0KGgo="},
+        {"type": "text", "content": "nearer?"},
+    ]
+    asked = json.dumps([{"role": "user", "parts": parts}])
+    session = session_of(agent(1), replace(ANSWER, attributes={**ANSWER.attributes, "gen_ai.input.messages": asked}))
+    question = (session.messages or [])[0]
+    shown = question.content_parts or question.content
+    assert isinstance(shown, list)
+    assert [part.get("text") for part in shown if part.get("type") == "text"] == ["Which seat is", "nearer?"]
+    assert [index for index, part in enumerate(shown) if "iVBORw0KGgo=" in json.dumps(part)] == [1]
 
 
 @pytest.mark.parametrize("length", [201, 512, 600])
