@@ -85,27 +85,29 @@ def with_calls_joined(messages: Sequence[records.Message]) -> list[records.Messa
     """Return messages in which a call that no tool of its run executed has what a tool outside of it, or a later run, executed
     under its id: only if nothing else has the id, and if name, arguments and times fit. A message of which nothing is left is
     left out."""
-    requested: dict[str, list[tuple[records.AgentStep, records.ToolCall]]] = defaultdict(list)
-    executed: dict[str, list[records.ToolCall]] = defaultdict(list)
-    steps = [step for message in messages for step in message.agent_steps or ()]
-    for call, of in ((call, step) for step in steps for call in step.tool_calls or ()):
+    requested: dict[str, list[tuple[int, records.AgentStep, records.ToolCall]]] = defaultdict(list)
+    executed: dict[str, list[tuple[int, records.ToolCall]]] = defaultdict(list)
+    steps = [(run, step) for run, message in enumerate(messages) for step in message.agent_steps or ()]
+    for run, of, call in ((run, step, call) for run, step in steps for call in step.tool_calls or ()):
         is_own = (of.id or "").endswith(OWN_CALL)
         if call.id and is_own and call.status != "pending":
-            executed[call.id].append(call)
+            executed[call.id].append((run, call))
         elif call.id and not is_own:
-            requested[call.id].append((of, call))
+            requested[call.id].append((run, of, call))
     there: dict[int, records.ToolCall] = {}
     for id_ in requested.keys() & executed.keys():
         if len(requested[id_]) == len(executed[id_]) == 1:
-            ((step, call),), (by,) = requested[id_], executed[id_]
-            if not _is_executed(call) and _may_have_executed(by, call, step):
+            ((run, step, call),), ((run_of_tool, by),) = requested[id_], executed[id_]
+            # Within a run, a tool that begins before its request has another clock.
+            since = None if run == run_of_tool else step.timestamp
+            if not _is_executed(call) and _may_have_executed(by, call, since):
                 there[id(call)] = by
     gone = {id(by) for by in there.values()}
     return [changed for message in messages if (changed := _with_calls(message, there, gone)) is not None]
 
 
-def _may_have_executed(by: records.ToolCall, call: records.ToolCall, step: records.AgentStep) -> bool:
-    is_earlier = step.timestamp is not None and by.started_at is not None and by.started_at < step.timestamp
+def _may_have_executed(by: records.ToolCall, call: records.ToolCall, since: datetime | None) -> bool:
+    is_earlier = since is not None and by.started_at is not None and by.started_at < since
     return by.name == call.name and may_be_the_same(by.args, call.args) and not is_earlier
 
 
