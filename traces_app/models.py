@@ -469,7 +469,8 @@ class Context(models.Model):
 
 
 class Span(models.Model):
-    """One delivery of a span, of a log record that belongs to one, or of a file of a trace, as it came but redacted; never changed.
+    """One delivery of a span, of a log record that belongs to one, or of a file of a trace, as it came but redacted; its content
+    is never changed.
 
     Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries whenever
     one arrives (traces_app.imports.span_store). The id carries the time of the span, and is a digest of the content, for a file
@@ -486,9 +487,12 @@ class Span(models.Model):
         Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
     )
     trace_id = models.UUIDField(_("trace"))
+    """Its trace, or the one under which its trace is stored because they share a call."""
     kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices, default=Kind.SPAN)
+    """Of a delivery; or JOINED of traces_app.ingest.joined_traces, in a row that is none."""
     content = EncryptedText(_("content"))
-    """JSON text of spans.span.Span or LogRecord, or of spans.media.Media: as text, because jsonb would lose the difference of 1 and 1.0, and the order."""
+    """JSON text of spans.span.Span or LogRecord, of spans.media.Media, or of a JoinedTrace: as text, because jsonb would lose the
+    difference of 1 and 1.0, and the order."""
 
     class Meta:
         verbose_name = _("span")

@@ -96,7 +96,7 @@ def show_spans_of_message(model_admin: KeysetAdmin, request: HttpRequest, messag
     message = message_of_page(db, model_admin.scope(request), message_id)
     if message is None or TRACE_ID not in message.metadata:
         return model_admin.missing(request)
-    context = _spans_context(model_admin, request, message.session, message.request_id)
+    context = _spans_context(model_admin, request, message.session, str(message.metadata[TRACE_ID]))
     return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
 
 

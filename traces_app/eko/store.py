@@ -20,7 +20,7 @@ from tracesite_sdk.normalize.redacted import RedactedEvent, redact_event
 from tracesite_sdk.records import pg_text
 
 _STEPS = """
-    SELECT event.agent, event.external_id, event.data ->> 'step' FROM traces_app_event AS event
+    SELECT event.agent, event.external_id, event.data ->> 'step', event.type = 'tool_call_start' FROM traces_app_event AS event
     JOIN messages_app_session AS session ON session.id = event.session_id
     WHERE session.project_id = %s AND session.external_id = %s AND event.data ->> 'step' IS NOT NULL ORDER BY event.seq
     """
@@ -81,6 +81,6 @@ def _nodes(db: Database, project_id: int, task: str) -> Nodes:
     nodes = Nodes()
     with db.cursor() as cursor:
         cursor.execute(_STEPS, [project_id, pg_text.text(task)])
-        for agent, external_id, step in cursor.fetchall():
-            nodes.remember(agent, external_id, step)
+        for agent, external_id, step, is_call in cursor.fetchall():
+            nodes.remember(agent, external_id, step, is_call=is_call)
     return nodes

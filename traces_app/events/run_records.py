@@ -24,7 +24,7 @@ from . import scores
 from .batch import BatchRun, BatchSession, created_at_of, new_of_run, row_id
 from .clocks import CLOCK
 from .reading import FACTS_OF_OTHERS, all_of, facts_from, stored_facts
-from .run_rows import make_room_for_references, move_rows, take_back_flags
+from .run_rows import make_room_for_references, move_rows, take_back_flags, take_back_thoughts
 
 # Needed only for runs that are reported as interrupted.
 _STATE_OF_RUN = """
@@ -95,12 +95,15 @@ def _messages(
     """Return the message of a run with the steps and calls in the batch, after the message of the user if there is one."""
     new = [run.unnamed.placed(new_event.fact()) for new_event in run.events]
     facts_of = _facts_of_touched(db, session, run, new)
+    steps = _steps(run, facts_of)
+    answering = [step.id for step in steps if step.id and not step.thought]
+    take_back_thoughts(db, run, [step for step in answering if projection.may_have_answered(facts_of.get(step, ()))])
     message = records.Message(
         role="assistant",
         id=str(run.id or run.name),
         created_at=created_at_of(run),
         is_completed=False,
-        agent_steps=_steps(run, facts_of),
+        agent_steps=steps,
         health=sorted(_flags(run, facts_of, new)) or None,
     )
     if not any(fact.subject == RUN for fact in new):

@@ -89,6 +89,20 @@ def take_back_flags(db: Database, run: BatchRun) -> None:
             )
 
 
+def take_back_thoughts(db: Database, run: BatchRun, steps: Sequence[str]) -> None:
+    """Empty the thoughts of steps whose text turned out to be the answer of the run."""
+    if run.id is None or not steps:
+        return
+    row = lock_messages(db, [run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    with db.cursor() as cursor:
+        cursor.execute(
+            "UPDATE traces_app_agentstep SET thought = '' WHERE id = ANY(%s) AND message_id = %s",
+            [[UUID(row_id(run.id, step)) for step in steps], run.id],
+        )
+
+
 def make_room_for_references(db: Database, run: BatchRun, fact: Sequence[EventFact]) -> None:
     """Delete the references of this run, because the list that replaces them may be shorter."""
     if run.id is None:

@@ -3,6 +3,9 @@
 A trace is a function of the set of its spans (conversation.py), so order, batches and repetition do not matter: each
 delivery is stored as it came, and if it is new, the messages of its trace are replaced in the same transaction. A message
 keeps its id as long as its beginning and its place stay the same, and stays deleted if somebody deleted it.
+
+Traces of one session may share a call, which one of them requested and another one executed. They are made anew together, and
+their spans are stored under the first of them (joined_traces.py).
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from messages_app.models import Message, Session
 from messages_app.sql.periods import Period
 from messages_app.writes import NO_RUN_LEFT, Counts, add_to_session, update_last_run
 from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.joined_traces import JOINED, JoinedTrace, decode_joined, homes_of
 from traces_app.ingest.partitions import ensure_periods, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
@@ -48,7 +52,18 @@ from tracesite_sdk import records
 from tracesite_sdk.records import ids, pg_text
 from tracesite_sdk.redaction.engine import redact as redact_value
 from tracesite_sdk.redaction.rules import Rules
-from tracesite_sdk.spans.conversation import MOST_TAG_CHARACTERS, MOST_TAGS, SOURCE, TRACE_ID, WAITING, session_of_trace
+from tracesite_sdk.spans.conversation import (
+    MOST_TAG_CHARACTERS,
+    MOST_TAGS,
+    SOURCE,
+    TRACE_ID,
+    WAITING,
+    JoinedTraces,
+    has_stated_id,
+    session_of_trace,
+    unjoined_call_ids,
+    with_traces_joined,
+)
 from tracesite_sdk.spans.deliveries import merged
 from tracesite_sdk.spans.media import Media, with_flag, with_media
 from tracesite_sdk.spans.redaction import redact
@@ -65,7 +80,11 @@ MOST_MEDIA_OF_TRACE = 64 * 2**20
 """Bytes of the files of one trace as they are stored: in Base64, and encrypted if the project is. All are read to make its
 messages; further ones are refused, and of those from before the limit the first are read."""
 TRACES_AT_ONCE = 1_000
-"""Traces that are stored in one transaction."""
+"""Traces that are stored in one transaction, without those that share calls with them."""
+MOST_SHARING = 1_000
+"""Traces that are made anew because they share calls with those of one transaction; the calls of further ones are not joined."""
+_MOST_HOLDERS = 8
+"""Messages of other traces that may have the id of a call. If more have it, it is no id of one call."""
 _ATTEMPTS = 5
 _HEXADECIMAL = re.compile("[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,6 +101,16 @@ _WITH_MESSAGES = (
     "SELECT DISTINCT request_id FROM messages_app_message "
     "WHERE project_id = %s AND request_id = ANY(%s) AND request_id <> '' AND metadata ? %s"
 )
+# Prepared, because nearly always only the own messages have the ids. Measured with 24 months: 0.5 ms instead of 10.
+_WITH_CALLS = "SELECT message_id FROM traces_app_toolcall WHERE call_id = ANY(%s) AND call_id <> '' LIMIT %s"
+# Not prepared, because PostgreSQL has to choose between the ids of the calls and the session.
+_HOLDERS = """
+    SELECT message.session_id, call.call_id, array_agg(DISTINCT message.request_id)
+    FROM traces_app_toolcall AS call JOIN messages_app_message AS message ON message.id = call.message_id
+    WHERE call.call_id = ANY(%s) AND call.call_id <> '' AND message.session_id = ANY(%s) AND message.metadata ? %s
+    AND message.request_id <> ALL(%s)
+    GROUP BY message.session_id, call.call_id HAVING count(*) <= %s
+    """
 _Item = Span | LogRecord | Media
 """A delivered item of a trace."""
 _decode_media = msgspec.json.Decoder(Media).decode
@@ -131,12 +160,14 @@ class _Pieces(NamedTuple):
     spans: list[Span]
     logs: list[LogRecord]
     media: list[Media]
+    row_ids: list[UUID]
 
     @classmethod
     def empty(cls) -> _Pieces:
-        return cls([], [], [])
+        return cls([], [], [], [])
 
-    def add(self, item: _Item) -> None:
+    def add(self, row_id: UUID, item: _Item) -> None:
+        self.row_ids.append(row_id)
         if isinstance(item, Span):
             self.spans.append(item)
         elif isinstance(item, LogRecord):
@@ -216,33 +247,41 @@ def record_media(db: Database, project_id: int, media: Media) -> str | None:
 
 def has_media(db: Database, project_id: int, trace_id: str, media_id: str) -> bool:
     """Return whether a trace has a file. The content of no file is read."""
-    rows = db.rows(SpanRow.objects).filter(project_id=project_id, trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA)
+    traces = {UUID(trace_id), *(UUID(home) for home in homes_of(db, project_id, [trace_id]).values())}
+    rows = db.rows(SpanRow.objects).filter(project_id=project_id, trace_id__in=traces, kind=SpanRow.Kind.MEDIA)
     return any(_is_of(pk, project_id, trace_id, media_id) for pk in rows.values_list("pk", flat=True))
 
 
 def traces_of(db: Database, session_id: UUID) -> list[str]:
-    """Return the ids of the traces of a session: those that made its messages, in their order, or else the one that has
-    the name of the session, because none of its spans made a message."""
+    """Return the ids under which the spans of a session are stored: of the traces that made its messages, in their order, or
+    else of the one that has the name of the session, because none of its spans made a message."""
     rows = db.rows(Message.objects).filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
     # A sender may give anything as the id of a trace.
-    trace_ids = [name for name in dict.fromkeys(rows.values_list("request_id", flat=True)) if _is_id(name, 32)]
+    names = dict.fromkeys(
+        name for _id, name in rows.values_list("pk", f"metadata__{TRACE_ID}") if isinstance(name, str)
+    )
+    trace_ids = [name for name in names if _is_id(name, 32)]
     if trace_ids:
         return trace_ids
-    names = (
+    names_of_session = (
         db.rows(Session.with_deleted)
         .filter(pk=session_id, metadata__source=SOURCE)
         .values_list("external_id", flat=True)
     )
-    return [name for name in names if _is_id(name, 32)]
+    return [name for name in names_of_session if _is_id(name, 32)]
 
 
 def spans_of(db: Database, project_id: int, trace_id: str) -> list[Span]:
-    """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events; none of what is
-    no id of a trace."""
+    """Return the spans that are stored under a trace, each once and as it came but redacted, with its log records as events; none
+    of what is no id of a trace."""
     if not _is_id(trace_id, 32):
         return []
-    spans, logs, _media = _pieces(db, project_id, [trace_id], with_files=())[trace_id]
-    return sorted(_with_logs(merged(spans), logs), key=lambda span: (span.start, span.span_id))
+    spans = [
+        span
+        for trace in _pieces(db, project_id, [trace_id], with_files=()).values()
+        for span in _with_logs(merged(trace.spans), trace.logs)
+    ]
+    return sorted(spans, key=lambda span: (span.start, span.span_id))
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -341,36 +380,66 @@ def _store(
     Return why traces were refused, and the number of messages created and updated.
     """
     ensure_periods(db, {Period.of(delivery.time) for delivery in deliveries})
-    with db.atomic():
-        take_turns(db, project_id, {delivery.trace_id for delivery in deliveries})
-        pieces, first_of_trace, refused = _insert(db, project_id, deliveries)
-        refused |= {id_: "too_many_spans" for id_, trace in pieces.items() if len(trace) > MOST_SPANS_OF_TRACE}
-        sessions = {
-            id_: _with_ids(project_id, id_, trace.session())
-            for id_, trace in pieces.items()
-            if trace.spans and id_ not in refused
-        }
-        while sessions:
-            try:
-                with db.atomic():
-                    _replace_messages(db, project_id, sessions, pieces, first_of_trace)
-                break
-            except _RefusedError as error:
-                # Nothing of a refused trace is changed.
-                refused |= error.reasons
-                sessions = {id_: session for id_, session in sessions.items() if id_ not in refused}
-        if sessions:
-            names = {session.external_id for session in sessions.values() if session.external_id}
-            carried = [score for id_ in sessions for score in scores_in(pieces[id_].spans, pieces[id_].logs)]
-            store_named_scores(db, project_id, carried, keep_existing=True)
-            attach_scores(db, project_id, list(sessions), names)
-        if refused:
-            ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]
-            db.rows(SpanRow.objects).filter(pk__in=ids_).delete()
+    sharing: set[str] = set()
+    while True:
+        try:
+            with db.atomic():
+                return _store_with(db, project_id, deliveries, sharing)
+        except _SharingError as error:
+            # From the beginning, because all traces are locked in one order.
+            sharing |= error.trace_ids
+
+
+def _store_with(
+    db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str]
+) -> tuple[dict[str, str], Counter[str]]:
+    """Store as `_store` does, and make the traces `sharing` calls with those of the deliveries anew. Raise _SharingError."""
+    take_turns(db, project_id, {delivery.trace_id for delivery in deliveries} | sharing)
+    stored = _insert(db, project_id, deliveries, sharing)
+    refused = stored.refused
+    refused |= {id_: "too_many_spans" for id_, trace in stored.pieces.items() if len(trace) > MOST_SPANS_OF_TRACE}
+    made = {
+        id_: _with_ids(project_id, id_, trace.session())
+        for id_, trace in stored.pieces.items()
+        if trace.spans and id_ not in refused
+    }
+    while True:
+        # A trace is not made anew without those that share its calls.
+        of_group = {stored.home(id_): reason for id_, reason in refused.items()}
+        refused |= {id_: of_group[stored.home(id_)] for id_ in made if stored.home(id_) in of_group}
+        made = {id_: session for id_, session in made.items() if id_ not in refused}
+        if not made:
+            break
+        sessions, homes = _with_traces_joined(db, project_id, made)
+        try:
+            with db.atomic():
+                outcomes = _replace_messages(db, project_id, sessions, stored, homes)
+            break
+        except _RefusedError as error:
+            # Nothing of a refused trace is changed.
+            refused |= error.reasons
+    if made:
+        _find_sharing(db, sessions, outcomes, sharing)
+        _keep_together(db, project_id, stored, sessions, homes)
+        names = {session.external_id for session in sessions.values() if session.external_id}
+        carried = [score for id_ in sessions for score in scores_in(stored.pieces[id_].spans, stored.pieces[id_].logs)]
+        store_named_scores(db, project_id, carried, keep_existing=True)
+        attach_scores(db, project_id, list(sessions), names)
+    if refused:
+        ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]
+        db.rows(SpanRow.objects).filter(pk__in=ids_).delete()
     messages: Counter[str] = Counter()
-    for id_, session in sessions.items():
-        messages["created" if id_ in first_of_trace else "updated"] += len(session.messages or ())
+    for id_ in made:
+        messages["created" if id_ in stored.first_of_trace else "updated"] += len(sessions[id_].messages or ())
     return refused, messages
+
+
+class _SharingError(Exception):
+    """Traces that share calls with those of a transaction, and are not locked by it."""
+
+    def __init__(self, trace_ids: Set[str]) -> None:
+        super().__init__(trace_ids)
+        self.trace_ids = trace_ids
 
 
 class _RefusedError(Exception):
@@ -381,74 +450,113 @@ class _RefusedError(Exception):
         self.reasons = dict(reasons)
 
 
-def _insert(
-    db: Database, project_id: int, deliveries: Sequence[_Delivery]
-) -> tuple[dict[str, _Pieces], set[str], dict[str, str]]:
+@dataclass(kw_only=True)
+class _Stored:
+    """What is stored of traces."""
+
+    pieces: dict[str, _Pieces] = field(default_factory=dict)
+    """Everything of the traces that are made anew."""
+    first_of_trace: set[str] = field(default_factory=set)
+    """Those of them of which no span was stored before."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why files of traces, or all of them, were refused."""
+    homes: dict[str, str] = field(default_factory=dict)
+    """The traces that are stored under another one, with that one."""
+    links: dict[UUID, JoinedTrace] = field(default_factory=dict)
+    """The rows that say so."""
+
+    def home(self, trace_id: str) -> str:
+        """Return the trace under which a trace is stored."""
+        return self.homes.get(trace_id, trace_id)
+
+
+def _insert(db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str]) -> _Stored:
     """Insert the deliveries that are new. The caller has locked the traces.
 
-    Return everything that is stored of the traces that changed, those of them of which no span was stored before, and why
-    files of traces were refused.
+    Return everything that is stored of the traces that changed, and if any did, of those `sharing` calls with them. Raise
+    _SharingError if a trace is stored together with others that are not locked.
     """
+    stored = _Stored()
     new = {delivery.row.id: delivery for delivery in deliveries}
-    traces = {UUID(delivery.trace_id) for delivery in deliveries}
+    traces = {UUID(trace_id) for trace_id in {delivery.trace_id for delivery in deliveries} | sharing}
     known: set[str] = set()
     with_spans: set[str] = set()
     files = {id_: delivery.item for id_, delivery in new.items() if isinstance(delivery.item, Media)}
     media: Counter[str] = Counter()
-    """Bytes of the stored files of each trace."""
+    """Bytes of the stored files of each trace, with those of the traces that are stored under it."""
+    links: list[UUID] = []
     for pk, trace_id, kind, size in read_prepared(_STORED, [project_id, list(traces)], db.connection):
         new.pop(pk.hex, None)
         known.add(trace_id.hex)
-        if kind == SpanRow.Kind.MEDIA:
+        if kind == JOINED:
+            links.append(pk)
+        elif kind == SpanRow.Kind.MEDIA:
             media[trace_id.hex] += size
             for id_, file in files.items():
                 if _is_of(pk, project_id, file.trace_id, file.media_id):
                     new.pop(id_, None)
         else:
             with_spans.add(trace_id.hex)
-    refused: dict[str, str] = {}
+    if links:
+        rows = db.rows(SpanRow.objects).filter(pk__in=links).order_by("pk").values_list("pk", "content")
+        stored.links = {pk: decode_joined(content) for pk, content in rows}
+        stored.homes = {joined.trace_id: joined.home for joined in stored.links.values()}
+        if others := {*stored.homes, *stored.homes.values()} - {trace_id.hex for trace_id in traces}:
+            raise _SharingError(others)
+        # The spans of the group were purged, with one of their messages.
+        stored.refused = {id_: "message_purged" for id_, home in stored.homes.items() if home not in with_spans}
     for id_ in files.keys() & new.keys():
         trace = new[id_].trace_id
-        media[trace] += len(new[id_].row.content)
-        if media[trace] > MOST_MEDIA_OF_TRACE:
-            refused[trace] = TOO_MUCH_MEDIA
+        media[stored.home(trace)] += len(new[id_].row.content)
+        if media[stored.home(trace)] > MOST_MEDIA_OF_TRACE:
+            stored.refused[trace] = TOO_MUCH_MEDIA
             del new[id_]
-    rows = [delivery.row for delivery in new.values()]
-    insert_rows(db, [(SPANS, SPANS.encrypted(rows, key_of(project_id)))])
+    inserted = [delivery.row._replace(trace_id=stored.home(delivery.trace_id)) for delivery in new.values()]
+    insert_rows(db, [(SPANS, SPANS.encrypted(inserted, key_of(project_id)))])
+    if not new:
+        return stored
     changed = {delivery.trace_id for delivery in new.values()}
-    pieces = _pieces(db, project_id, changed & known, with_files=changed & known & media.keys())
+    homes = {stored.home(trace_id) for trace_id in changed | sharing if trace_id in known}
+    stored.pieces = _pieces(db, project_id, homes, with_files=homes & media.keys())
     # What was just inserted need not be read, and most deliveries are of new traces.
-    for _id, delivery in sorted(new.items()):
+    for id_, delivery in sorted(new.items()):
         if delivery.trace_id not in known:
-            pieces.setdefault(delivery.trace_id, _Pieces.empty()).add(delivery.item)
-    return pieces, changed - with_spans, refused
+            stored.pieces.setdefault(delivery.trace_id, _Pieces.empty()).add(UUID(id_), delivery.item)
+    stored.first_of_trace = {trace_id for trace_id in changed if stored.home(trace_id) not in with_spans}
+    return stored
 
 
 def _pieces(
     db: Database, project_id: int, trace_ids: Collection[str], *, with_files: Collection[str]
 ) -> dict[str, _Pieces]:
-    """Return everything that is stored of these traces; the files only of those `with_files`."""
+    """Return everything that is stored under these traces, by its own trace; the files only of those `with_files`."""
     traces = {trace_id: _Pieces.empty() for trace_id in trace_ids}
     of_project = db.rows(SpanRow.objects).filter(project_id=project_id).order_by("id")
-    rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(kind=SpanRow.Kind.MEDIA)
-    for _id, trace_id, kind, content in rows.values_list("id", "trace_id", "kind", "content").iterator():
-        traces[trace_id.hex].add(_DECODE[kind](content))
+    rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(
+        kind__in=(SpanRow.Kind.MEDIA, JOINED)
+    )
+    for pk, kind, content in rows.values_list("id", "kind", "content").iterator():
+        item = _DECODE[kind](content)
+        traces.setdefault(item.trace_id, _Pieces.empty()).add(pk, item)
     for trace in with_files:
         files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("id", "content")
         size = 0
         # One by one, because those from before the limits may be many and large.
-        for _id, content in files.iterator(chunk_size=1):
-            item = _decode_media(content)
+        for pk, content in files.iterator(chunk_size=1):
+            file = _decode_media(content)
             size += len(content)
-            traces[trace].add(item if size <= MOST_MEDIA_OF_TRACE else replace(item, data=""))
+            traces.setdefault(file.trace_id, _Pieces.empty()).add(
+                pk, file if size <= MOST_MEDIA_OF_TRACE else replace(file, data="")
+            )
     return traces
 
 
 def masked_content(kind: str, content: str, rules: Rules) -> str | None:
     """Return the content of a stored span or log record without what the rules find; None if they find nothing."""
-    item = _DECODE[kind](content)
-    if not isinstance(item, Span | LogRecord):
+    if kind not in (SpanRow.Kind.SPAN, SpanRow.Kind.LOG):
         return None
+    item = _DECODE[kind](content)
+    assert isinstance(item, Span | LogRecord)
     (clean,) = redact([item], rules)
     return None if clean is item else msgspec.json.encode(clean).decode()
 
@@ -492,17 +600,100 @@ def _event_of(log: LogRecord) -> SpanEvent:
     return SpanEvent(name=name, time=log.time, attributes=attributes)
 
 
+def _with_traces_joined(db: Database, project_id: int, sessions: Mapping[str, records.Session]) -> JoinedTraces:
+    """Join the calls that traces share. What is deleted keeps what it executed, so that it stays deleted."""
+    joined = with_traces_joined(sessions)
+    if not joined.homes:
+        return joined
+    deleted = db.rows(Message.with_deleted).filter(
+        project_id=project_id, request_id__in=list(sessions), metadata__has_key=TRACE_ID, deleted_at__isnull=False
+    )
+    kept = [external_id for _id, external_id in deleted.values_list("pk", "external_id")]
+    return with_traces_joined(sessions, kept=kept) if kept else joined
+
+
+def _find_sharing(
+    db: Database, sessions: Mapping[str, records.Session], outcomes: Mapping[str, SessionOutcome], known: Set[str]
+) -> None:
+    """Raise _SharingError if other traces than these and the `known` ones have calls with the ids of calls that wait for another
+    trace.
+
+    The rows of the sessions are locked, because their messages were replaced: of two senders the second sees what the first
+    has stored.
+    """
+    unjoined = {
+        (outcomes[trace_id].id, pg_text.text(call_id))
+        for trace_id, session in sessions.items()
+        if has_stated_id(session, trace_id)
+        for call_id in unjoined_call_ids(session)
+    }
+    if not unjoined or len(known) >= MOST_SHARING:
+        return
+    of_sessions, call_ids = ([*set(column)] for column in zip(*unjoined, strict=True))
+    own = {message.id for outcome in outcomes.values() for message in outcome.messages}
+    most = 2 * len(call_ids) + _MOST_HOLDERS
+    with_calls = [pk for (pk,) in read_prepared(_WITH_CALLS, [call_ids, most], db.connection)]
+    if len(with_calls) < most and own.issuperset(with_calls):
+        return
+    with db.cursor() as cursor:
+        cursor.execute(_HOLDERS, [call_ids, of_sessions, TRACE_ID, [*{*sessions, *known}], _MOST_HOLDERS])
+        found = {
+            trace_id
+            for session_id, call_id, trace_ids in cursor.fetchall()
+            if (session_id, call_id) in unjoined
+            for trace_id in trace_ids
+            if _is_id(trace_id, 32)
+        }
+    if found:
+        raise _SharingError(found)
+
+
+def _keep_together(
+    db: Database,
+    project_id: int,
+    stored: _Stored,
+    sessions: Mapping[str, records.Session],
+    homes: Mapping[str, str],
+) -> None:
+    """Store each trace under the first of those with which it shares calls, from `homes`."""
+    moved = {trace_id for trace_id in sessions if homes.get(trace_id, trace_id) != stored.home(trace_id)}
+    if not moved:
+        return
+    for trace_id in moved:
+        rows = db.rows(SpanRow.objects).filter(pk__in=stored.pieces[trace_id].row_ids)
+        rows.update(trace_id=UUID(homes.get(trace_id, trace_id)))
+    outdated = [pk for pk, joined in stored.links.items() if joined.trace_id in moved]
+    db.rows(SpanRow.objects).filter(pk__in=outdated).delete()
+    rows_of_links = []
+    for trace_id in moved & homes.keys():
+        content = msgspec.json.encode(JoinedTrace(trace_id=trace_id, home=homes[trace_id]))
+        for under in (trace_id, homes[trace_id]):
+            # In the month of the spans beside it.
+            time = ids.created_at_of(min(stored.pieces[under].row_ids))
+            rows_of_links.append(
+                SPANS.Row(
+                    id=_row_id(time, b"%d %s %b" % (project_id, under.encode(), content)),
+                    project_id=str(project_id),
+                    trace_id=under,
+                    kind=JOINED,
+                    content=content.decode(),
+                )
+            )
+    insert_rows(db, [(SPANS, SPANS.encrypted(rows_of_links, key_of(project_id)))])
+
+
 def _replace_messages(
     db: Database,
     project_id: int,
     sessions: Mapping[str, records.Session],
-    pieces: Mapping[str, _Pieces],
-    first_of_trace: Set[str],
-) -> None:
-    """Put the messages of these traces in the place of those that they had. Raise _RefusedError.
+    stored: _Stored,
+    homes: Mapping[str, str],
+) -> dict[str, SessionOutcome]:
+    """Put the messages of these traces in the place of those that they had.
 
-    `first_of_trace` are the traces of which nothing was stored before.
+    `homes` are the first traces of the groups that share calls. Raise _RefusedError.
     """
+    first_of_trace = stored.first_of_trace
     known = [trace_id for trace_id in sessions if trace_id not in first_of_trace]
     of_traces = db.rows(Message.with_deleted).filter(
         project_id=project_id, request_id__in=known, metadata__has_key=TRACE_ID
@@ -520,39 +711,56 @@ def _replace_messages(
     outcomes = ingest(db, project_id, list(sessions.values()))
     refused |= {
         trace_id: reason
-        for trace_id, stored in zip(sessions, outcomes, strict=True)
-        if (reason := stored.refused or next((message.refused for message in stored.messages if message.refused), None))
+        for trace_id, outcome in zip(sessions, outcomes, strict=True)
+        if (
+            reason := outcome.refused
+            or next((message.refused for message in outcome.messages if message.refused), None)
+        )
     }
     if refused:
         raise _RefusedError(refused)
-    for trace_id, stored in zip(sessions, outcomes, strict=True):
-        _hide_again(db, stored, [message for message in old if message.request_id == trace_id and message.deleted_at])
-        spans, logs, _media = pieces[trace_id]
-        receipts = [receipt for span in spans for receipt in span.redactions]
-        receipts += [receipt for log in logs for receipt in log.redactions]
-        last = stored.messages[-1].id if stored.messages else None
-        if receipts and last is not None:
-            db.rows(Message.with_deleted).filter(pk=last).update(redactions=receipts)
-        assert stored.id is not None, "refused ones were raised"
+    receipts: dict[UUID, list[Any]] = defaultdict(list)
+    lasts = {
+        trace_id: last
+        for trace_id, outcome in zip(sessions, outcomes, strict=True)
+        if outcome.messages and (last := outcome.messages[-1].id) is not None
+    }
+    for trace_id, outcome in zip(sessions, outcomes, strict=True):
+        _hide_again(db, outcome, [message for message in old if message.request_id == trace_id and message.deleted_at])
+        trace = stored.pieces[trace_id]
+        if (last := lasts.get(trace_id) or _last_of_group(trace_id, lasts, homes)) is not None:
+            receipts[last] += [receipt for span in trace.spans for receipt in span.redactions]
+            receipts[last] += [receipt for log in trace.logs for receipt in log.redactions]
+        assert outcome.id is not None, "refused ones were raised"
         _tag(
             db,
-            stored.id,
+            outcome.id,
             [message for message in old if message.request_id == trace_id],
             sessions[trace_id].messages or (),
         )
-        if not stored.messages and all(span.end for span in merged(spans)):
+        if not outcome.messages and all(span.end for span in merged(trace.spans)):
             # A session without messages counts as running until it had one.
-            rows = db.rows(Session.objects).filter(pk=stored.id, message_count=0, last_run_id=None)
+            rows = db.rows(Session.objects).filter(pk=outcome.id, message_count=0, last_run_id=None)
             rows.update(last_run_id=NO_RUN_LEFT)
+    for last, of_message in receipts.items():
+        if of_message:
+            db.rows(Message.with_deleted).filter(pk=last).update(redactions=of_message)
     for session_id in sorted({message.session_id for message in old}):
         update_last_run(db, session_id)
     paused = db.rows(Session.objects).filter(
-        pk__in={stored.id for stored in outcomes}, said_status=Session.Status.PAUSED
+        pk__in={outcome.id for outcome in outcomes}, said_status=Session.Status.PAUSED
     )
     for session in paused:
         _go_on(db, session, [message for message in old if message.session_id == session.pk])
     if known:
         _remove_empty_sessions(db, project_id, known, old, outcomes)
+    return dict(zip(sessions, outcomes, strict=True))
+
+
+def _last_of_group(trace_id: str, lasts: Mapping[str, UUID], homes: Mapping[str, str]) -> UUID | None:
+    """Return a message that has calls of a trace without messages."""
+    home = homes.get(trace_id, trace_id)
+    return next((last for other, last in lasts.items() if homes.get(other, other) == home), None)
 
 
 def _go_on(db: Database, session: Session, old: Sequence[Message]) -> None:

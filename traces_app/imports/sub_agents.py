@@ -9,7 +9,8 @@ taken: a guess, which the metadata of the steps say, also if several agents have
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from traces_app.queries import messages as queries
 from tracesite_sdk import records
 from tracesite_sdk.formats.claude_code import GUESSED_PARENT, STARTERS
 from tracesite_sdk.normalize.json_values import fields
+from tracesite_sdk.records import ids
 from tracesite_sdk.transcripts.outline import SHARE
 
 _STARTS = """
@@ -61,6 +63,13 @@ class _Start(NamedTuple):
     is_guessed: bool = False
 
 
+class _Share(NamedTuple):
+    """A stored share."""
+
+    message_id: UUID
+    session_id: UUID
+
+
 def with_shares_placed(db: Database, project_id: int, session: records.Session) -> records.Session:
     """Return the session with each share in it below its call, if the call is stored."""
     agents = {
@@ -70,7 +79,8 @@ def with_shares_placed(db: Database, project_id: int, session: records.Session) 
     }
     if not agents or not session.external_id:
         return session
-    starts = _starts(db, project_id, session.external_id, agents)
+    prompts = {agent: _first_prompt(step.metadata for step in steps) for agent, steps in agents.items()}
+    starts = _starts(db, project_id, session.external_id, prompts)
     messages = [
         _placed(message, agents[agent], start)
         if (agent := _agent_of(message.external_id)) and (start := starts.get(agent))
@@ -81,48 +91,73 @@ def with_shares_placed(db: Database, project_id: int, session: records.Session) 
 
 
 def place_shares(db: Database, project_id: int, names: Collection[str]) -> None:
-    """Move each stored share of these sessions below its call, if the call is stored by now."""
+    """Move each stored share of these sessions below its call, if the call is stored by now.
+
+    The calls are looked up for all shares of a session at once. A share that another one has started follows after that,
+    because its call has moved: each level of nested shares is one more look-up.
+    """
     rows = (
         db.rows(Message.objects)
         .filter(project_id=project_id, session__external_id__in=names, external_id__startswith=SHARE, role="assistant")
-        .values_list("id", "session_id", "session__external_id", "external_id")
+        .values_list("session__external_id", "external_id", "id", "session_id")
     )
-    for message_id, session_id, session_name, name in rows:
-        agent = name.removeprefix(SHARE)
-        for message in queries.messages(db, [str(message_id)]):
-            # The response schemas and the records have the same fields here.
-            steps = msgspec.json.decode(msgspec.json.encode(message.agent_steps), type=list[records.AgentStep])
-            start = _starts(db, project_id, session_name, {agent: steps}).get(agent)
-            if start is None:
-                continue
-            share = records.Message(role="assistant", health=message.health or None)
-            placed = _placed(share, _as_they_came(steps), start)
-            (outcome,) = ingest(
-                db, project_id, [records.Session(external_id=session_name, messages=[placed])], source="import"
-            )
-            if not any(message.refused for message in outcome.messages):
-                delete_message(db, message_id, by="import", session_id=session_id)
+    shares: dict[str, dict[str, _Share]] = defaultdict(dict)
+    for session, name, message_id, session_id in rows:
+        shares[session][name.removeprefix(SHARE)] = _Share(message_id, session_id)
+    for session, waiting in shares.items():
+        while waiting:
+            starts = _starts(db, project_id, session, _stored_prompts(db, waiting))
+            movable = {agent: start for agent, start in starts.items() if _agent_of(start.message) not in starts}
+            for agent, start in movable.items():
+                _move(db, project_id, session, waiting[agent], start)
+            waiting = {agent: waiting[agent] for agent in starts if agent not in movable} if movable else {}
+
+
+def _move(db: Database, project_id: int, session: str, share: _Share, start: _Start) -> None:
+    """Store the steps of a share below the call that started it, and move its message to the trash."""
+    for message in queries.messages(db, [str(share.message_id)]):
+        # The response schemas and the records have the same fields here.
+        steps = msgspec.json.decode(msgspec.json.encode(message.agent_steps), type=list[records.AgentStep])
+        shared = records.Message(role="assistant", health=message.health or None)
+        placed = _placed(shared, _as_they_came(steps), start)
+        (outcome,) = ingest(db, project_id, [records.Session(external_id=session, messages=[placed])], source="import")
+        if not any(message.refused for message in outcome.messages):
+            delete_message(db, share.message_id, by="import", session_id=share.session_id)
+
+
+def _stored_prompts(db: Database, shares: Mapping[str, _Share]) -> dict[str, str | None]:
+    """Return the prompts of stored shares, which only some have."""
+    agent_of = {share.message_id: agent for agent, share in shares.items()}
+    first, after = ids.range_below(min(agent_of))[0], ids.range_below(max(agent_of))[1]
+    steps = (
+        db.rows(AgentStep.objects)
+        .filter(message_id__in=agent_of, pk__gte=first, pk__lt=after)
+        .order_by("message_id", "iteration", "ordinal")
+        .values_list("message_id", "metadata")
+    )
+    prompts: dict[str, str | None] = dict.fromkeys(shares)
+    for message_id, metadata in steps:
+        agent = agent_of[message_id]
+        if prompts[agent] is None:
+            prompts[agent] = _prompt_in(metadata)
+    return prompts
 
 
 def _agent_of(external_id: str | None) -> str | None:
     return external_id.removeprefix(SHARE) if external_id and external_id.startswith(SHARE) else None
 
 
-def _starts(
-    db: Database, project_id: int, session: str, agents: Mapping[str, Sequence[records.AgentStep]]
-) -> dict[str, _Start]:
-    """Return the calls that started these agents, as far as they are known."""
+def _starts(db: Database, project_id: int, session: str, prompts: Mapping[str, str | None]) -> dict[str, _Start]:
+    """Return the calls that started the agents with these prompts, as far as they are known."""
     with db.cursor() as cursor:
-        cursor.execute(_STARTS, {"project_id": project_id, "session": session, "agents": sorted(agents)})
+        cursor.execute(_STARTS, {"project_id": project_id, "session": session, "agents": sorted(prompts)})
         rows = cursor.fetchall()
     starts: dict[str, _Start] = {}
     for agent, message, uuid, call_id, iteration in rows:
         if _agent_of(message) != agent:
             starts.setdefault(agent, _Start(message, uuid, call_id, iteration))
-    prompts = {
-        agent: prompt for agent, steps in agents.items() if agent not in starts and (prompt := _prompt_of(steps))
-    }
-    return {**starts, **_starts_by_prompt(db, project_id, session, prompts)} if prompts else starts
+    others = {agent: prompt for agent, prompt in prompts.items() if agent not in starts and prompt}
+    return {**starts, **_starts_by_prompt(db, project_id, session, others)} if others else starts
 
 
 def _starts_by_prompt(db: Database, project_id: int, session: str, prompts: Mapping[str, str]) -> dict[str, _Start]:
@@ -160,9 +195,9 @@ def _starts_by_prompt(db: Database, project_id: int, session: str, prompts: Mapp
     return starts
 
 
-def _prompt_of(steps: Sequence[records.AgentStep]) -> str | None:
-    """Return the prompt of a sub-agent, which its first step has."""
-    return next((prompt for step in steps if (prompt := _prompt_in(step.metadata)) is not None), None)
+def _first_prompt(metadata: Iterable[object]) -> str | None:
+    """Return the prompt of a sub-agent, which the metadata of its first step have."""
+    return next((prompt for of_step in metadata if (prompt := _prompt_in(of_step)) is not None), None)
 
 
 def _prompt_in(metadata: object) -> str | None:
@@ -172,7 +207,9 @@ def _prompt_in(metadata: object) -> str | None:
 
 
 def _placed(share: records.Message, steps: Iterable[records.AgentStep], start: _Start) -> records.Message:
-    """Return the message of the call with the steps of a share below it and no other field."""
+    """Return the message of the call with the steps of a share below it and no other field. The steps of a share that was
+    placed below this one keep their call."""
+    here = {"parent_call": start.call_id, **({GUESSED_PARENT: True} if start.is_guessed else {})}
     return records.Message(
         role="assistant",
         external_id=start.message,
@@ -183,11 +220,7 @@ def _placed(share: records.Message, steps: Iterable[records.AgentStep], start: _
                 step,
                 iteration=start.iteration,
                 tool_calls=[replace(call, parent=call.parent or str(start.uuid)) for call in step.tool_calls or ()],
-                metadata={
-                    **(step.metadata or {}),
-                    "parent_call": start.call_id,
-                    **({GUESSED_PARENT: True} if start.is_guessed else {}),
-                },
+                metadata={**(step.metadata or {}), **({} if "parent_call" in (step.metadata or {}) else here)},
             )
             for step in steps
         ],

@@ -23,10 +23,11 @@ from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.redacted import receipts_as_json
 from tracesite_sdk.normalize.rollup import Rollup, completion, duration_between
 from tracesite_sdk.records import pg_text
-from tracesite_sdk.records.health_flags import EMPTY_TOOL_NAME, INTERRUPTED
+from tracesite_sdk.records.health_flags import EMPTY_TOOL_NAME, INTERRUPTED, ORPHAN_RESULT
 
 from . import context_rows
 from .batch import Context, PendingMessage
+from .placeholders import replace_answered
 from .prices import price_steps
 from .rows import Rows, StoredBelow, rows_below
 from .sessions import active_at
@@ -96,6 +97,9 @@ def _merge_one(db: Database, context: Context, message: PendingMessage, row: Mes
     is_late = row.is_completed and not record.is_completed and context.source != "events"
     changed = {} if is_late or _is_earlier(context, record, row) else _merged_fields(context, record, row)
     changed = {**resumed, **changed}
+    if context.source == "import" and not is_late and replace_answered(db, row, record, own, stored):
+        flags = sorted({*changed.pop("health", row.health)} - {ORPHAN_RESULT})
+        changed |= {"health": flags} if flags != row.health else {}
     receipts = [receipt for receipt in receipts_as_json(message.receipts) if receipt not in row.redactions]
     if receipts:
         changed["redactions"] = row.redactions + receipts

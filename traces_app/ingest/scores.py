@@ -9,6 +9,7 @@ session has not arrived is pending. Writers of a trace take turns, so that none 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -33,6 +34,7 @@ from tracesite_sdk.normalize.scores import score_value
 from tracesite_sdk.records import ids, pg_text
 
 from .batch import MessageOutcome, SessionOutcome
+from .joined_traces import group_of, homes_of
 from .turns import take_turns
 
 TRACE_ID = "trace_id"
@@ -364,10 +366,11 @@ def _settled(db: Database, project_id: int, places: Sequence[ScoreTarget]) -> li
 
 def _trace_of(message: Message) -> str:
     """Return the trace of a message that was made of spans, and may be made anew with another id; "" for others."""
-    trace_id = message.metadata.get(TRACE_ID)
-    return (
-        trace_id if isinstance(trace_id, str) and trace_id == message.request_id and _TRACE.fullmatch(trace_id) else ""
+    stored_under = message.metadata.get(TRACE_ID)
+    is_of_spans = (
+        isinstance(stored_under, str) and _TRACE.fullmatch(stored_under) and _TRACE.fullmatch(message.request_id)
     )
+    return message.request_id if is_of_spans else ""
 
 
 def _place_in(
@@ -425,9 +428,10 @@ def _with_session(place: ScoreTarget, sessions: Mapping[str, UUID]) -> ScoreTarg
 
 @dataclass(kw_only=True)
 class _Trace:
-    """The stored messages of a trace, with the spans that they were made of."""
+    """The stored messages of a trace and of those that share calls with it, with the spans that they were made of."""
 
     messages: list[Message] = field(default_factory=list)
+    """Its own last."""
     names: dict[UUID, str] = field(default_factory=dict)
     """External ids of the sessions."""
     calls: list[tuple[UUID, UUID, str, str]] = field(default_factory=list)
@@ -436,14 +440,15 @@ class _Trace:
     """Messages by the spans of their steps."""
     db: Database
     project_id: int
-    trace_id: str
+    home: str
+    """The trace under which its spans are stored."""
 
     @cached_property
     def parents(self) -> dict[str, str]:
         """The parents of spans, by their ids. Read only for scores of spans that became neither a step nor a call."""
         rows = (
             self.db.rows(Span.objects)
-            .filter(project_id=self.project_id, trace_id=UUID(self.trace_id), kind=Span.Kind.SPAN)
+            .filter(project_id=self.project_id, trace_id=UUID(self.home), kind=Span.Kind.SPAN)
             .order_by("pk")
         )
         links = (_decode_link(content) for _id, content in rows.values_list("pk", "content").iterator())
@@ -513,17 +518,29 @@ _decode_link = msgspec.json.Decoder(_Link).decode
 
 
 def _traces(db: Database, project_id: int, trace_ids: Collection[str]) -> dict[str, _Trace]:
-    traces = {trace_id: _Trace(db=db, project_id=project_id, trace_id=trace_id) for trace_id in trace_ids}
     if not trace_ids:
-        return traces
+        return {}
+    homes = homes_of(db, project_id, trace_ids)
+    traces = {
+        trace_id: _Trace(db=db, project_id=project_id, home=homes.get(trace_id, trace_id)) for trace_id in trace_ids
+    }
+    in_group: dict[str, list[str]] = defaultdict(list)
+    """The traces of which messages are sought, by each trace of their groups."""
+    for trace_id in trace_ids:
+        for other in group_of(homes, trace_id):
+            in_group[other].append(trace_id)
     messages = (
         db.rows(Message.with_deleted)
-        .filter(project_id=project_id, request_id__in=list(trace_ids), metadata__has_key=TRACE_ID)
+        .filter(project_id=project_id, request_id__in=list(in_group), metadata__has_key=TRACE_ID)
         .order_by("pk")
     )
+    traces_of_messages: dict[UUID, list[str]] = {}
     for message in messages.only("pk", "session_id", "request_id", "role", "external_id"):
-        traces[message.request_id].messages.append(message)
-    traces_of_messages = {message.pk: message.request_id for trace in traces.values() for message in trace.messages}
+        traces_of_messages[message.pk] = in_group[message.request_id]
+        for trace_id in in_group[message.request_id]:
+            traces[trace_id].messages.append(message)
+    for trace_id, trace in traces.items():
+        trace.messages.sort(key=lambda message: message.request_id == trace_id)
     if not traces_of_messages:
         return traces
     session_ids = {message.session_id for trace in traces.values() for message in trace.messages}
@@ -541,11 +558,10 @@ def _traces(db: Database, project_id: int, trace_ids: Collection[str]) -> dict[s
     calls = db.rows(ToolCall.with_deleted).filter(**below).order_by("pk")
     for call_id, message_id, name in calls.values_list("pk", "message_id", "call_id"):
         # A call without a result may have the id of its span.
-        traces[traces_of_messages[message_id]].calls.append(
-            (call_id, message_id, spans_of_calls.get(call_id) or name, name)
-        )
+        for trace_id in traces_of_messages[message_id]:
+            traces[trace_id].calls.append((call_id, message_id, spans_of_calls.get(call_id) or name, name))
     steps = db.rows(AgentStep.with_deleted).filter(**below).order_by("pk")
     for _id, message_id, span_id in steps.values_list("pk", "message_id", span):
-        if span_id:
-            traces[traces_of_messages[message_id]].steps[span_id] = message_id
+        for trace_id in traces_of_messages[message_id] if span_id else ():
+            traces[trace_id].steps[span_id] = message_id
     return traces

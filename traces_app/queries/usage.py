@@ -27,7 +27,10 @@ _KEYS: dict[str, Any] = {
     "end_user": F("run__session__end_user"),
     "day": Cast(TruncDate("run__created_at", tzinfo=UTC), CharField()),
 }
-IS_UNPRICED = Q(cost__isnull=True) & ~Q(metadata__has_key="error", all_tokens=0)
+# The values that Python takes for false, as `normalize.rollup.costs_something` does. A list of `__in` cannot have null.
+_HAS_NO_ERROR = Q(metadata__error=None) | Q(metadata__error__in=["", False, 0, [], {}])
+_HAS_FAILED = Q(metadata__has_key="error") & ~_HAS_NO_ERROR
+IS_UNPRICED = Q(cost__isnull=True) & ~(_HAS_FAILED & Q(all_tokens=0))
 """The requests without a cost, but for failed ones without tokens, see rollup.py. `all_tokens` is an alias of ALL_TOKENS."""
 _ORDER = {"day": "key DESC"}
 _BY_COST = 'cost DESC NULLS LAST, step_count DESC, key COLLATE "C"'

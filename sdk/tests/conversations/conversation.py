@@ -8,7 +8,7 @@ has its tokens, most of which were cached, and two models have a price.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
@@ -107,9 +107,20 @@ PAUSED = Conversation((FIRST, SECOND, THIRD._replace(calls=(WRITE._replace(outpu
 
 # --- Forms ------------------------------------------------------------------------------------------------------------
 
-Lack = Literal["models", "usage", "own models", "cached", "ids", "requests of calls", "open spans", "pause", "end"]
-"""What a form cannot express: the models, the tokens, more than one model, cached tokens, the ids of calls, which
-request asked for a call, what a span says before it ends, that a person is waited for, that a run is not over."""
+Lack = Literal[
+    "models",
+    "usage",
+    "own models",
+    "cached",
+    "ids",
+    "ids of results",
+    "requests of calls",
+    "open spans",
+    "pause",
+    "end",
+]
+"""What a form cannot express: the models, the tokens, more than one model, cached tokens, the ids of calls, the calls of
+results, which request asked for a call, what a span says before it ends, that a person is waited for, that a run is not over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +136,6 @@ class Form:
     output: Callable[[Call], str | None] = attrgetter("output")
     error: Callable[[Call], str | None] = attrgetter("output")
     """The output of a call, and the error of a failed one, where they are not its text alone."""
-    wrong: dict[str, str] = field(default_factory=dict)
-    """What is wrong, by "whole" and "paused"."""
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
@@ -247,7 +256,7 @@ def expected_rows(form: Form, conversation: Conversation) -> SessionRow:
         error=None,
         is_completed=not is_open,
         # Without ids only the order tells which result belongs to which of two calls of one tool.
-        health=[GUESSED_RESULT] if "ids" in lacks else [],
+        health=[GUESSED_RESULT] if {"ids", "ids of results"} & lacks else [],
         input_tokens=input_tokens,
         output_tokens=0 if "usage" in lacks else sum(request.output for request in conversation.requests),
         cost=sum(costs, Decimal(0)) if costs else None,

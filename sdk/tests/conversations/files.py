@@ -426,7 +426,7 @@ FILE_FORMS = [
     file_form(gemini_cli, "pause", "end"),
     file_form(qwen_code, "pause", "end"),
     file_form(opencode, "pause", "end", has_cached_beside=True),
-    file_form(chatgpt, "usage", "pause", "end"),
+    file_form(chatgpt, "usage", "ids of results", "pause", "end"),
     file_form(claude_ai, "models", "usage", "pause", "end"),
     file_form(sharegpt, "models", "usage", "ids", "pause", "end"),
     file_form(claude_code, "pause", "end", has_cached_beside=True),

@@ -11,6 +11,7 @@ from hypothesis import given
 from tracesite_sdk import records
 from tracesite_sdk.formats import chatgpt
 from tracesite_sdk.formats.registry import format_of
+from tracesite_sdk.records.health_flags import GUESSED_RESULT
 
 from .reading import assert_grows, assert_takes_no_other, calls, figures, has_failed, lines, mangled, only, read, steps
 
@@ -164,6 +165,36 @@ def test_parallel_calls_have_their_own_results() -> None:
     assert len(steps((session.messages or [])[1])) == 1
     outputs = [call.result.output for call in calls(session) if isinstance(call.result, records.ToolResult)]
     assert outputs == ["one", "two"]
+    assert guesses(session) == [True, True]
+
+
+def guesses(session: records.Session) -> list[bool]:
+    """Return for each call whether its result is a guess; the answer is flagged if any is."""
+    found = [GUESSED_RESULT in (call.metadata or {}) for call in calls(session)]
+    assert any(found) == any(GUESSED_RESULT in (message.health or ()) for message in session.messages or ())
+    return found
+
+
+def test_results_of_calls_that_anything_tells_apart_are_no_guess() -> None:
+    def ran(source: str) -> dict[str, Any]:
+        return {"aggregate_result": {**RAN, "code": source}}
+
+    nodes = [
+        node("n1", None, "user", "All"),
+        node("n2", "n1", "assistant", content=code("a"), recipient="python"),
+        node("n3", "n2", "assistant", content=code("b"), recipient="python"),
+        node("n4", "n3", "assistant", content=code('{"q": "c"}'), recipient="web"),
+        node("n5", "n4", "tool", "of b", name="python", **ran("b")),
+        node("n6", "n5", "tool", "of c", name="web"),
+        node("n7", "n6", "tool", "of a", name="python", **ran("a")),
+        node("n8", "n7", "assistant", content=code("a"), recipient="python"),
+        node("n9", "n8", "tool", "of a again", name="python"),
+        node("n10", "n9", "tool", "its picture", name="python"),
+    ]
+    session = only(chatgpt, conversation(nodes))
+    outputs = [call.result.output for call in calls(session) if isinstance(call.result, records.ToolResult)]
+    assert outputs == ["of a", "of b", "of c", "of a again\n\nits picture"]
+    assert guesses(session) == [False] * 4
 
 
 def test_tool_message_without_call_is_an_orphan() -> None:

@@ -405,6 +405,23 @@ def test_usage_of_compaction_is_added_to_next_reply() -> None:
     assert [usage["total_tokens"] for usage in usages] == [110, 220, 1100 + 10]
 
 
+@pytest.mark.parametrize("has_counts", [True, False])
+def test_record_of_usage_counts_only_without_token_counts(has_counts: bool) -> None:
+    record = line(4, "token_usage_record", usage={"input_tokens": 70, "output_tokens": 7, "cached_input_tokens": 60})
+    counts = [tokens(4, 100, 10, 110)] if has_counts else []
+    session = only(codex, [META, message(2, "user", "Go"), message(3, "assistant", "Done."), *counts, record])
+    (step,) = steps((session.messages or [])[-1])
+    expected = (100, 1, 10) if has_counts else (70, 60, 7)
+    assert tuple((step.usage or {})[name] for name in ("input_tokens", "cached_input_tokens", "output_tokens")) == expected  # fmt: skip
+
+
+def test_total_of_a_rollout_alone_is_no_usage() -> None:
+    total = event(4, "token_count", info={"total_token_usage": {"input_tokens": 100, "output_tokens": 10}})
+    session = only(codex, [META, message(2, "user", "Go"), message(3, "assistant", "Done."), total])
+    assert [step.usage for step in steps((session.messages or [])[-1])] in ([], [None])
+    assert (session.metadata or {})["total_token_usage"] == {"input_tokens": 100, "output_tokens": 10}
+
+
 def test_usage_at_the_end_is_added_to_last_reply() -> None:
     compacted = [*START, tokens(12, 1000, 100, 1430), line(12, "compacted", message="So far.")]
     session = read(codex, lines(compacted))[0][0]

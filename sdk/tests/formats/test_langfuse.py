@@ -178,6 +178,32 @@ def test_observations_give_times_model_usage_and_duration() -> None:
     assert str(message.completed_at) == "2026-03-01 12:00:05+00:00"
 
 
+def test_handoff_with_a_tool_name_of_its_own_is_one_call() -> None:
+    rows = [
+        observation("root", "SPAN", "run", 0, 9, parentObservationId=None),
+        observation("a1", "AGENT", "front desk", 0, 4),
+        observation(
+            "g1", "GENERATION", "chat", 1, input=[USER], output=asks(("h1", "escalate", {})), parentObservationId="a1"
+        ),
+        observation("h", "TOOL", "handoff to Lawyer", 3, 3.5, parentObservationId="a1"),
+        observation("a2", "AGENT", "Lawyer", 4, 9),
+        observation(
+            "g2",
+            "GENERATION",
+            "chat",
+            5,
+            input=[USER],
+            output={"role": "assistant", "content": "Sue."},
+            parentObservationId="a2",
+        ),
+    ]
+    ((session,), _skipped) = read({"trace": TRACE, "observations": rows})
+    steps = (step for message in session.messages or () for step in message.agent_steps or ())
+    assert [(call.id, call.name, call.status) for step in steps for call in step.tool_calls or ()] == [
+        ("h1", "escalate", None)
+    ]
+
+
 def test_counts_of_characters_are_no_tokens() -> None:
     row = {"usage": {"input": 400, "output": 20, "total": 420, "unit": "CHARACTERS"}}
     assert langfuse._usage(row) == {"input_characters": 400, "output_characters": 20, "total_characters": 420}

@@ -128,6 +128,30 @@ def test_unfinished_last_step_has_rest_of_the_cost(stated: Any, expected: Any) -
     assert ((first.usage or {})["cost"], last.usage) == (0.01, expected)
 
 
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [({}, {"cost": 0.04}), ({"tokens": TOKENS}, {"input_tokens": 100, "cost": 0.04}), ({"cost": 0.5}, {"cost": 0.04})],
+)
+def test_step_with_cost_and_no_tokens_keeps_the_cost(stated: Any, expected: Any) -> None:
+    parts = part("1", "text", text="Hi."), part("2", "step-finish", cost=0.04)
+    reply = message("msg_2", "assistant", 1, *parts, **stated)
+    ((session,), _left_out) = read(opencode, export([USER, reply]))
+    (step,) = steps((session.messages or [])[-1])
+    assert {name: (step.usage or {}).get(name) for name in expected} == expected
+    assert ("input_tokens" in (step.usage or {})) == ("tokens" in stated)
+
+
+def test_last_step_with_tokens_only_has_rest_of_the_cost() -> None:
+    first, last = (
+        [part("1", "step-start"), part("2", "text", text="Hm."), part("3", "step-finish", cost=0.01)],
+        [part("4", "step-start"), part("5", "text", text="Hi."), part("6", "step-finish", tokens=TOKENS)],
+    )
+    reply = message("msg_2", "assistant", 1, *first, *last, cost=0.03)
+    ((session,), _left_out) = read(opencode, export([USER, reply]))
+    usages = [step.usage or {} for step in steps((session.messages or [])[-1])]
+    assert [(usage.get("input_tokens"), usage["cost"]) for usage in usages] == [(None, 0.01), (100, 0.02)]
+
+
 def test_aborted_session_has_status_aborted() -> None:
     session = only(opencode, export([USER, ABORTED]))
     assert session.status == "aborted"

@@ -92,3 +92,44 @@ def test_counts_in_another_unit_are_no_tokens(unit: str | None) -> None:
         **dict(zip([name + ending for name in names], (400, 20, 420), strict=True)),
         "cost": 0.5,
     }
+
+
+TRACE_BODY = {"id": "t", "timestamp": "2026-11-20T10:00:00Z", "name": "chat"}
+ROOT = {"id": "r", "traceId": "t", "name": "answer", "input": "Where?", "output": "In Oslo."}
+GENERATION = {"id": "g", "traceId": "t", "parentObservationId": "r", "model": "m", "output": "In Oslo."}
+RETRIEVED = {"id": "d", "traceId": "t", "type": "RETRIEVER", "input": "words", "output": [{"page_content": "x"}]}
+ENDED = {"endTime": "2026-11-20T10:00:09Z"}
+
+
+def messages_of(*events: tuple[str, dict[str, Any]]) -> list[tuple[str, Any]]:
+    batch = [
+        {"id": str(number), "type": type_, "timestamp": f"2026-11-20T10:00:0{number}Z", "body": body}
+        for number, (type_, body) in enumerate(events)
+    ]
+    spans = spans_in(decode_batch(json.dumps({"batch": batch}).encode()))
+    assert session_of_trace(spans) == session_of_trace(spans[::-1])
+    return [(message.role, message.content) for message in session_of_trace(spans).messages or ()]
+
+
+@pytest.mark.parametrize(
+    ("trace", "root", "below", "expected"),
+    [
+        ({}, ENDED, [GENERATION], [("user", "Where?"), ("assistant", "In Oslo.")]),
+        ({}, ENDED, [], [("user", "Where?"), ("assistant", "In Oslo.")]),
+        ({}, {}, [], [("user", "Where?")]),
+        ({"input": "And when?"}, ENDED, [GENERATION], [("user", "And when?"), ("assistant", "In Oslo.")]),
+        ({"output": "Oslo!"}, ENDED, [], [("user", "Where?"), ("assistant", "Oslo!")]),
+        # Of two observations below the trace neither is its root.
+        ({}, ENDED, [{**GENERATION, "parentObservationId": None}], [("assistant", "In Oslo.")]),
+    ],
+)
+def test_trace_without_input_asks_what_its_root_asks(
+    trace: dict[str, Any], root: dict[str, Any], below: list[dict[str, Any]], expected: list[tuple[str, Any]]
+) -> None:
+    begun = [("trace-create", {**TRACE_BODY, **trace}), ("span-create", {**ROOT, **root})]
+    assert messages_of(*begun, *(("generation-create", {**body, **ENDED}) for body in below)) == expected
+
+
+def test_query_of_only_retriever_is_no_question() -> None:
+    body = {**RETRIEVED, **ENDED}
+    assert messages_of(("trace-create", TRACE_BODY), ("observation-create", body)) == []

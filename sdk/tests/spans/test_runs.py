@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sdk.tests.spans.test_pairs import agent, chat, part, span, tool
+from sdk.tests.spans.test_pairs import agent, chat, part, response, span, tool
 from tracesite_sdk.spans.conversation import session_of_trace
-from tracesite_sdk.spans.span import Span
+from tracesite_sdk.spans.span import Scope, Span
 
 
 def said(text: str) -> dict[str, Any]:
@@ -130,14 +130,82 @@ def test_agent_without_a_question_does_not_join_parallel_runs() -> None:
         ) == answers  # fmt: skip
 
 
+def named(name: str, one: Span) -> Span:
+    return replace(one, attributes={**one.attributes, "gen_ai.agent.name": name})
+
+
 Q, DONE = ("user", "Two seats"), "Done."
+
+
+def copy(number: int, at: float, answer: str, parent: int = 1) -> list[Span]:
+    """Return an agent with one request, which works for five seconds."""
+    return [agent(number, parent, at, at + 5), chat(number + 1, number, at + 1, said(answer))]
+
+
+COPIES = [*copy(10, 0, "One"), *copy(20, 0.1, "Two"), *copy(30, 4, "Three")]
+APART = [Q, ("assistant", "One"), Q, ("assistant", "Two"), Q, ("assistant", "Three")]
+
+
+@pytest.mark.parametrize("root", [ROOT, CHAIN, None], ids=["root", "chain", "none"])
+def test_copies_of_an_agent_at_the_same_time_are_runs(root: Span | None) -> None:
+    assert talk_of_any(*([root] if root else []), *COPIES) == APART
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        replace(
+            ROOT, attributes={"openinference.span.kind": "CHAIN", "input.value": "Two seats", "output.value": "Two"}
+        ),
+        named("vote", agent(1)),
+    ],
+    ids=["chain", "agent"],
+)
+def test_copies_below_what_compares_their_answers_are_one_run(root: Span) -> None:
+    assert [message[0] for message in talk_of_any(root, *COPIES)] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [named("b", agent(20, 1, 0.1, 5))],
+        [replace(agent(20, 1, 0.1, 5), scope=Scope(name="other"))],
+        [replace(agent(20, 1, 0.1, 5), attributes={"gen_ai.operation.name": "invoke_agent"})],
+    ],
+    ids=["another name", "another library", "no name"],
+)
+def test_agents_of_one_question_that_are_no_copies_are_one_run(second: list[Span]) -> None:
+    spans = [ROOT, *copy(10, 0, "One"), *second, chat(21, 20, 2, said("Two"))]
+    assert talk_of_any(*spans) == [Q, ("assistant", "Two")]
+
+
+def test_agent_that_a_copy_hands_over_to_belongs_to_it() -> None:
+    spans = [ROOT]
+    for n, at in (10, 0), (20, 0.1), (30, 0.2):
+        call, told = part({}, f"h{n}", "transfer_to_b"), [response("b", f"h{n}")]
+        asking = {"role": "assistant", "parts": [call]}
+        spans += [agent(n, 1, at, at + 4), chat(n + 1, n, at + 1, call)]
+        spans += [
+            named("b", agent(n + 2, 1, at + 4, at + 8)),
+            chat(n + 3, n + 2, at + 5, said(f"{n}"), told=[asking, *told]),
+        ]
+    # A fourth copy begins when the first one has handed over.
+    spans += copy(40, 4.05, "Four")
+    assert talk_of_any(*spans) == [
+        message for answer in ("10", "20", "30", "Four") for message in (Q, ("assistant", answer))
+    ]
+
+
+def test_agent_tried_again_while_another_one_works_is_in_its_run() -> None:
+    spans = [ROOT, *copy(10, 0, "One"), named("b", agent(20, 1, 1, 20)), chat(21, 20, 2, said("Two"))]
+    assert talk_of_any(*spans, *copy(30, 6, "Three")) == [Q, ("assistant", "Three")]
 
 
 @pytest.mark.parametrize(
     ("spans", "expected"),
     [
         pytest.param(
-            [agent(1, 0, 0, 5), chat(2, 1, 1, part({"n": 1}, "c")), agent(3, 0, 4, 9), chat(4, 3, 6)],
+            [agent(1, 0, 0, 5), chat(2, 1, 1, part({"n": 1}, "c")), named("b", agent(3, 0, 4, 9)), chat(4, 3, 6)],
             [Q, ("assistant", DONE)],
             id="hand-off",
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -121,6 +123,92 @@ def test_handoff_is_the_call_that_the_model_asked_for() -> None:
     )
     assert (call.id, call.name) == ("h1", "transfer_to_billing_agent")
     assert call.result is not None and call.result.output == '{"assistant": "Billing agent"}'  # type: ignore[union-attr]
+
+
+def handoff(number: int, parent: int, at: float, to: str = "Billing agent") -> Span:
+    return span(number, parent, at, f"handoff to {to}", openinference__span__kind="TOOL")
+
+
+def javascript(one: Span) -> Span:
+    to = one.name.removeprefix("handoff to ")
+    agents = {"input.value": json.dumps({"from_agent": "a", "to_agent": to}), "input.mime_type": "application/json"}
+    return replace(one, name="handoff", attributes={**one.attributes, "tool.name": f"handoff_to_{to}", **agents})
+
+
+def joined(*spans: Span) -> list[tuple[Any, ...]]:
+    """Return the id and name of each call, and whether a span has its result."""
+    calls = calls_of(agent(1), *spans)
+    found = [(call.id, call.name, call.result) for call in calls]
+    return [
+        (id_, name, isinstance(it, records.ToolResult) and "span_id" in (it.metadata or {})) for id_, name, it in found
+    ]
+
+
+ESCALATE = part({"why": "late"}, "h1", "escalate")
+OWN_HANDOFF = ("0000000000000009", "handoff to Billing agent", True)
+
+
+@pytest.mark.parametrize("form", [lambda one: one, javascript], ids=["python", "javascript"])
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        pytest.param([chat(2, 1, 1, ESCALATE)], [("h1", "escalate", True)], id="only call"),
+        pytest.param(
+            [chat(2, 1, 1, part({}, "c1"), ESCALATE), tool(3, 1, 2, "booked", {})],
+            [("c1", "book", True), ("h1", "escalate", True)],
+            id="beside a tool",
+        ),
+        pytest.param(
+            [chat(2, 1, 1, part({}, "c0", "hosted")), chat(4, 1, 2, ESCALATE)],
+            [("c0", "hosted", False), ("h1", "escalate", True)],
+            id="earlier call without a span",
+        ),
+        pytest.param(
+            [chat(2, 1, 1, part({}, "c1"), ESCALATE), tool(3, 1, 2, "booked", {}), agent(4, 3, 2.01, 2.09),
+             chat(5, 4, 2.02, part({}, "c5", "nested"))],
+            [("c1", "book", True), ("h1", "escalate", True), ("c5", "nested", False)],
+            id="agent as a tool",
+        ),
+        pytest.param(
+            [chat(2, 1, 1, ESCALATE, part({}, "c1")), tool(3, 1, 7, "booked", {}, "c1")],
+            [("h1", "escalate", True), ("c1", "book", True)],
+            id="tool that runs later",
+        ),
+    ],
+)  # fmt: skip
+def test_handoff_is_the_only_open_call_of_its_last_request(
+    spans: list[Span], expected: list[Any], form: Callable[[Span], Span]
+) -> None:
+    assert joined(*spans, form(handoff(9, 1, 5))) == expected
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [chat(2, 1, 1, ESCALATE, part({}, "c1"))],
+        [chat(2, 1, 1, part({}, "c1")), tool(3, 1, 2, "booked", {})],
+        [chat(2, 1, 6, ESCALATE)],
+    ],
+    ids=["several calls", "executed call", "later request"],
+)
+def test_handoff_without_one_open_call_is_a_call_of_its_own(spans: list[Span]) -> None:
+    calls = joined(*spans, handoff(9, 1, 5))
+    assert OWN_HANDOFF in calls
+    assert [is_executed for _id, name, is_executed in calls if name == "escalate"] in ([], [False])
+
+
+def test_two_handoffs_with_one_tool_name_have_their_own_calls() -> None:
+    spans = [agent(1, 0, 0, 4), chat(2, 1, 1, ESCALATE), handoff(3, 1, 2), agent(4, 0, 3.9, 9)]
+    spans += [chat(5, 4, 5, part({}, "h2", "escalate")), handoff(6, 4, 6, "Lawyer")]
+    spans[3] = replace(spans[3], attributes={**spans[3].attributes, "gen_ai.agent.name": "b"})
+    assert [(call.id, (call.result.metadata or {})["span_id"]) for call in calls_of(*spans)] == [  # type: ignore[union-attr]
+        ("h1", f"{3:016x}"), ("h2", f"{6:016x}")]  # fmt: skip
+
+
+def test_tool_with_the_name_of_a_handoff_is_executed_for_its_call() -> None:
+    call = part({"to_agent": "human"}, "c1", "handoff_to_human")
+    ran = tool(9, 1, 5, "called", {"to_agent": "human"}, name="handoff_to_human")
+    assert joined(chat(2, 1, 1, call, ESCALATE), ran) == [("c1", "handoff_to_human", True), ("h1", "escalate", False)]
 
 
 def test_tool_that_two_libraries_have_seen_is_one_call() -> None:

@@ -7,7 +7,9 @@
     tool_use                             tool_call_start
     finish                               llm_request_complete with the usage: ends the step, and nothing else
     tool_result                          tool_call_complete; tool_call_error with isError
-    agent_result                         agent_complete; agent_error where it has an error
+    agent_result                         agent_complete; agent_error where it has an error. llm_request_complete with
+                                         `run_answer`: the text of the last step is the answer of the run, and no thought;
+                                         that of the agent before it is a thought after all
     error                                agent_error
     file                                 llm_request_complete with the file, stored by reference (contexts.py)
     raw                                  llm_request_start of level trace: the raw output of the provider, no row
@@ -29,7 +31,8 @@ toolCallId) identify a call.
 
 Messages have neither ids nor numbers. The id of an event is a digest of its message, so that a repeated delivery is the
 same event. The id of a `finish` includes the step that it ends, because two of them may be equal; `Nodes` keeps the
-events that are stored.
+events that are stored. Which agent is the last one is known only when no other gives a result, so each of them takes the
+answer from the one before it.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ from tracesite_sdk.normalize.json_values import fields, moment, text
 from .transcripts import call_id_of, message_of, reason_of, result_of, task_of
 
 _STOPPED = {"done": "completed", "error": "error", "abort": "aborted"}
+_ANSWER, _NO_ANSWER = ":answer", ":no answer"
+"""The ends of the ids of events about the step whose text is the answer of the run, or is so no longer."""
 _MAX_TASK_LENGTH = 300
 _MAX_NODE_LENGTH = 100
 
@@ -68,10 +73,18 @@ class Nodes:
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
         self._steps: dict[str, str] = {}
+        self._calling: set[str] = set()
+        """The steps with calls, which are never the answer."""
+        self._answer: tuple[str, str] | None = None
+        """The node and the step whose text is the answer so far."""
 
-    def remember(self, node: str, external_id: str, step: str) -> None:
+    def remember(self, node: str, external_id: str, step: str, *, is_call: bool = False) -> None:
         """Add a stored event of a step; call it in the order of the events."""
         self._steps[external_id] = step
+        if is_call:
+            self._calling.add(step)
+        if external_id.endswith(_ANSWER):
+            self._answer = node, step
         agent = self._node(node)
         number = _number_of(step)
         if number > agent.step:
@@ -83,11 +96,12 @@ class Nodes:
             if number == agent.step:
                 agent.is_open = False
 
-    def step_of(self, node: str, external_id: str) -> str:
+    def step_of(self, node: str, external_id: str, *, is_call: bool = False) -> str:
         """Return the step of an event, which is a new one after a `finish`."""
         agent = self._node(node)
         if external_id not in self._steps:
-            self.remember(node, external_id, f"{node}:{agent.step if agent.is_open else agent.step + 1}")
+            step = f"{node}:{agent.step if agent.is_open else agent.step + 1}"
+            self.remember(node, external_id, step, is_call=is_call)
         agent.batch_step = self._steps[external_id]
         return agent.batch_step
 
@@ -106,6 +120,22 @@ class Nodes:
         if external_id not in self._steps:
             self.remember(node, external_id, step)
         return external_id, step
+
+    def answered(self, node: str, event_id: str) -> list[tuple[str, str, str]]:
+        """Return node, event id and step of the events that follow from the result of an agent: its last step answers, and
+        that of the agent before it no longer does."""
+        agent = self._node(node)
+        step = f"{node}:{agent.step}"
+        if (known := self._steps.get(event_id + _ANSWER)) is not None:
+            return [(node, event_id + _ANSWER, known)]
+        if agent.step < 0 or step in self._calling:
+            return []
+        events = [(node, event_id + _ANSWER, step)]
+        if self._answer is not None and self._answer[1] != step:
+            events.append((self._answer[0], event_id + _NO_ANSWER, self._answer[1]))
+        for event in events:
+            self.remember(*event)
+        return events
 
     def _node(self, node: str) -> _Node:
         return self._nodes.setdefault(node, _Node())
@@ -154,11 +184,17 @@ class _Callback:
 
     def step(self) -> str:
         """Return the step of the message; after a `finish` it is a new one."""
-        return self._nodes.step_of(self.node, self.id)
+        return self._nodes.step_of(self.node, self.id, is_call=self.kind == "tool_use")
 
     def finished(self) -> tuple[str, str]:
         """Return the event id of this `finish` and the step that it ends."""
         return self._nodes.finished(self.node, self.task, self.digest)
+
+    def answers(self, answer: object) -> Iterator[dict[str, Any]]:
+        """Yield the events about the steps whose text is the answer, or is so no longer."""
+        for node, id_, step in self._nodes.answered(self.node, self.id):
+            data = {"step": step, "run_answer": answer if id_.endswith(_ANSWER) else ""}
+            yield self.event("llm_request_complete", data, id_, agent=node)
 
     def event(self, type_: str, data: dict[str, Any], id_: str = "", **more: Any) -> dict[str, Any]:
         """Return the fields of an event, without data that are None."""
@@ -203,6 +239,8 @@ def _of_agents(callback: _Callback) -> Iterator[dict[str, Any]]:
         case "agent_result":
             outcome = {"result": message.get("result"), "error": callback.error}
             yield callback.event_of_agent("agent_complete" if callback.error is None else "agent_error", outcome)
+            if callback.error is None and (answer := text(message.get("result"))):
+                yield from callback.answers(answer)
         case "error":
             yield callback.event_of_agent("agent_error", {"error": callback.error})
         case "file":

@@ -60,6 +60,8 @@ OF_A_MESSAGE = (*_PROMPT, *_RESULT, "content", "references", "usage", "metadata"
 """Fields of events about a run from which its session takes nothing."""
 _LONGEST_NAME, _LONGEST_TAG = 512, 200
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+RUN_ANSWER = "run_answer"
+"""Key of events about a step: the answer of the run, if the text of the step is that; "" if it is so no longer."""
 RECORDER, CUTS = "recorder", "truncated"
 """Keys of metadata: the loss counters of the recorder (in messages), and the truncated values (in messages, steps, calls)."""
 
@@ -224,9 +226,12 @@ def step_record(
     duration: float | None = None
     first_token: float | None = None
     asked: records.ModelInput | None = None
-    error = ""
+    error = answer = ""
     metadata: dict[str, Any] = {}
     for fact in events:
+        if RUN_ANSWER in fact.data:
+            answer = _text(fact.data, (RUN_ANSWER,))
+            continue
         stream = _name(fact.data, ("stream", "stream_id", "streamId"))
         is_answer = fact.stage == "end"
         # In the start of a request these fields hold the input of the model.
@@ -244,10 +249,12 @@ def step_record(
             # None if it is stored: the row has it, and a merge empties nothing.
             asked = None if fact.is_stored else request
         error = _text(fact.data, ("error",)) or error
+    thought = "\n\n".join(thoughts.values())
     return records.AgentStep(
         id=subject,
         iteration=iteration,
-        thought="\n\n".join(thoughts.values()) or None,
+        # What the run answers is the content of its message, and no thought.
+        thought=None if thought == answer else thought,
         reasoning_content="\n\n".join(reasoning.values()) or None,
         agent_name=agent_name or None,
         model=model or None,
@@ -260,6 +267,11 @@ def step_record(
         metadata={**metadata, **({"error": error} if error else {}), **_cuts(events, "step")} or None,
         tool_calls=calls,
     )
+
+
+def may_have_answered(events: Sequence[EventFact]) -> bool:
+    """Return whether events of a step say that its text is the answer of the run."""
+    return any(RUN_ANSWER in fact.data for fact in events)
 
 
 def _input(fact: EventFact) -> records.ModelInput | None:

@@ -9,8 +9,9 @@ regenerated answers) are left out and counted.
 * `assistant` with the recipient `all` is text; `thoughts` are the reasoning of the next reply. With any other recipient
   it is a call of that tool (`python`, `browser`, `web.run`, `dalle.text2im` ...), which runs on the provider's servers.
   The arguments are the text as JSON, or as `code`. Texts and calls up to the first result are one reply.
-* `tool` is the result of the last call of that tool before it; several in a row are one result. `aggregate_result` or
-  the type `system_error` marks a failure. `aggregate_result` and browser content are the data, images the attachments.
+* `tool` is the result of the last call of that tool before it; several in a row are one result. Nothing names the call: of
+  parallel calls of one tool each takes the next result, which is a guess unless the result has the code of the call.
+  `aggregate_result` or the type `system_error` marks a failure. `aggregate_result` and browser content are the data, images the attachments.
 
 The id of a call is that of its node. An export has no tokens. If a conversation continued in another branch since the
 last import, the branches are two sessions.
@@ -226,17 +227,27 @@ class _Open:
     calls: list[Call] = field(default_factory=list)
     outputs: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
     """The nodes of tools, by the id of their call."""
+    guessed: set[str] = field(default_factory=set)
+    """The ids of calls whose results may be those of other calls."""
     model: str | None = None
     agent_name: str | None = None
     error: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
-    def call_of(self, name: str) -> str | None:
-        """Return the id of the call to which a message of this tool belongs."""
+    def add_output(self, own: str, message: dict[str, Any]) -> bool:
+        """Add a message of a tool to the call to which it belongs. Return whether there is one."""
+        name, code = _tool_name(message), _run_of(message).get("code")
         same = [call for call in self.calls if call.name == name]
         same = same or [call for call in self.calls if call.name.split(".")[0] == name.split(".")[0]] or self.calls
-        waiting = [call for call in same if call.id not in self.outputs]
-        return (waiting[0] if waiting else same[-1]).id if same else None
+        fitting = [call for call in same if code and fields(call.args).get("code") == code] or same
+        waiting = [call for call in fitting if call.id not in self.outputs]
+        call = next(iter(waiting or fitting[-1:]), None)
+        if call is None or call.id is None:
+            return False
+        if len(fitting) > 1:
+            self.guessed.add(call.id)
+        self.outputs.setdefault(call.id, []).append((own, message))
+        return True
 
 
 def _entries(branch: list[tuple[str, dict[str, Any]]]) -> list[Entry]:
@@ -247,10 +258,7 @@ def _entries(branch: list[tuple[str, dict[str, Any]]]) -> list[Entry]:
         is_hidden = fields(message.get("metadata")).get("is_visually_hidden_from_conversation") is True
         is_prompt = role == "user" and content.kind not in _CONTEXTS and not is_hidden
         if role == "tool":
-            call_id = reply.call_of(_tool_name(message)) if reply is not None else None
-            if reply is not None and call_id is not None:
-                reply.outputs.setdefault(call_id, []).append((own, message))
-            elif content.parts:
+            if (reply is None or not reply.add_output(own, message)) and content.parts:
                 entries += _closed(reply)
                 reply = None
                 entries.append(_result([(own, message)], None))
@@ -321,7 +329,7 @@ def _closed(reply: _Open | None) -> list[Entry]:
             error=reply.error,
             metadata=reply.metadata,
         ),
-        *(_result(nodes, call_id) for call_id, nodes in reply.outputs.items()),
+        *(_result(nodes, call_id, is_guessed=call_id in reply.guessed) for call_id, nodes in reply.outputs.items()),
     ]
 
 
@@ -332,11 +340,16 @@ def _tool_name(message: dict[str, Any]) -> str:
     return text(fields(message.get("author")).get("name")) or ""
 
 
-def _result(nodes: list[tuple[str, dict[str, Any]]], call_id: str | None) -> Result:
+def _run_of(message: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of the run of code that gave a message of a tool."""
+    return fields(fields(message.get("metadata")).get("aggregate_result"))
+
+
+def _result(nodes: list[tuple[str, dict[str, Any]]], call_id: str | None, *, is_guessed: bool = False) -> Result:
     """Return the result in the nodes of a tool."""
     messages = [message for _own, message in nodes]
     contents = [_Content(message) for message in messages]
-    runs = [fields(fields(message.get("metadata")).get("aggregate_result")) for message in messages]
+    runs = [_run_of(message) for message in messages]
     browsed = [content.data for content in contents if content.kind.startswith("tether")]
     data = [item for item in (*runs, *browsed) if item]
     outcomes = [_failed(*values) for values in zip(contents, runs, messages, strict=True)]
@@ -354,6 +367,7 @@ def _result(nodes: list[tuple[str, dict[str, Any]]], call_id: str | None) -> Res
         duration=between(began, ended),
         data=data[0] if len(data) == 1 else data or None,
         call_ids=[call_id] if call_id is not None else [],
+        is_guessed=is_guessed,
         name=_tool_name(last) or None,
         attachments=[part for content in contents for part in content.others if not content.kind.startswith("tether")]
         or None,

@@ -7,8 +7,8 @@ lists the messages of a session.
 * A message with the role `user` is a prompt with its `text`, `file`, `agent` and `subtask` parts. Text inserted by
   OpenCode (`synthetic`: mentioned files, notices) is a system message, and so is a `compaction`.
 * A message with the role `assistant` is one reply for each step (`step-start`) with its `text`, `reasoning` and `tool`
-  parts, and the tokens and cost of its `step-finish`, else of the message; a last step that has not finished has the rest
-  of the message's cost. `error` belongs to the last reply; with
+  parts, and the tokens and cost of its `step-finish`, or of the message if that has none; a last step without a cost
+  has the rest of the message's cost. `error` belongs to the last reply; with
   `MessageAbortedError` in the last message, the session was aborted. A summary (`summary: true`), which replaces earlier
   messages for the model, is a step and never the answer.
 * A `tool` part holds call and result. It has failed in the state `error`, or in `completed` with an exit code other than
@@ -239,6 +239,7 @@ def _replies(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Ite
     for number, step in enumerate(steps):
         is_last = number == len(steps) - 1
         id_ = f"{own}.{number}" if number else own
+        of_message = _usage(info) if len(steps) == 1 else _rest_of_cost(info, steps) if is_last else None
         yield Reply(
             id=id_,
             content=_content(step.texts),
@@ -246,7 +247,7 @@ def _replies(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Ite
             reasoning="\n\n".join(step.reasoning) or None,
             agent_name=agent,
             model=text(info.get("modelID")),
-            usage=step.usage or (_usage(info) if len(steps) == 1 else _rest_of_cost(info, steps) if is_last else None),
+            usage={**(of_message or {}), **(step.usage or {})} or None,
             created_at=step.began if number else _created_at(info),
             step_id=id_,
             parent_call="" if info.get("summary") is True else None,
@@ -259,7 +260,7 @@ def _replies(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Ite
 
 
 def _rest_of_cost(info: dict[str, Any], steps: list[_Step]) -> dict[str, Any] | None:
-    """Return what the cost of a message has beyond those of its steps: that of the last one, which has not finished."""
+    """Return what the cost of a message has beyond those of its steps: that of the last one, if that states none."""
     cost = _cost(info) - sum(_cost(step.usage or {}) for step in steps)
     return {"cost": round(cost, 9)} if cost > 1e-9 else None
 
@@ -270,9 +271,9 @@ def _cost(usage: dict[str, Any]) -> float:
 
 
 def _usage(part: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the tokens, under the names that `tokens` counts, and the cost."""
+    """Return the tokens, under the names that `tokens` counts, and the cost; None without either."""
     tokens = {_USAGE.get(name, name): count for name, count in fields(part.get("tokens")).items()}
-    return {**tokens, **rest({"cost": part.get("cost")}, ())} if tokens else None
+    return {**tokens, **rest({"cost": part.get("cost")}, ())} or None
 
 
 def _error(error: object) -> str | None:

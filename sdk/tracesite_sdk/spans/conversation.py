@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,7 +33,8 @@ from .runs import LATEST, Run, runs_of, unrecovered_errors
 from .span import Span
 
 TRACE_ID = "trace_id"
-"""Key in the metadata of a message and of a session."""
+"""Key in the metadata of a message: the trace under which its spans are stored. It is another one than its own, which is its
+request id, if its trace shares a call with an earlier one."""
 SOURCE = "spans"
 """The `source` in the metadata of a session that spans have made."""
 SPAN_ID = "span_id"
@@ -69,8 +70,7 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
         external_id=(session_id or trace_id)[:512],
         # A conversation of several traces has no title: which of them arrives last must not decide.
         title=None if session_id else _title(title, messages),
-        # The store takes it back once a later run goes on.
-        status="paused" if messages and WAITING in (messages[-1].metadata or {}) else None,
+        status=_status(messages),
         end_user=(of_the_uppermost(nodes, "end_user") or "")[:512] or None,
         created_at=_time(min((node.span.start for node in nodes if not node.facts.is_trace), default=0)),
         metadata={"source": SOURCE},
@@ -85,27 +85,148 @@ def with_calls_joined(messages: Sequence[records.Message]) -> list[records.Messa
     """Return messages in which a call that no tool of its run executed has what a tool outside of it, or a later run, executed
     under its id: only if nothing else has the id, and if name, arguments and times fit. A message of which nothing is left is
     left out."""
-    requested: dict[str, list[tuple[records.AgentStep, records.ToolCall]]] = defaultdict(list)
-    executed: dict[str, list[records.ToolCall]] = defaultdict(list)
-    steps = [step for message in messages for step in message.agent_steps or ()]
-    for call, of in ((call, step) for step in steps for call in step.tool_calls or ()):
-        is_own = (of.id or "").endswith(OWN_CALL)
-        if call.id and is_own and call.status != "pending":
-            executed[call.id].append(call)
-        elif call.id and not is_own:
-            requested[call.id].append((of, call))
-    there: dict[int, records.ToolCall] = {}
-    for id_ in requested.keys() & executed.keys():
+    requested: dict[str, list[_Call]] = defaultdict(list)
+    executed: dict[str, list[_Call]] = defaultdict(list)
+    for found in _calls(messages):
+        if not found.is_own:
+            requested[found.id].append(found)
+        elif found.call.status != "pending":
+            executed[found.id].append(found)
+    return _joined(messages, _pairs(requested, executed))
+
+
+class JoinedTraces(NamedTuple):
+    """The sessions of traces, of which some share calls."""
+
+    sessions: dict[str, records.Session]
+    homes: dict[str, str]
+    """The first trace of each group that shares calls, by the ids of the others of the group."""
+
+
+def with_traces_joined(sessions: Mapping[str, records.Session], *, kept: Collection[str | None] = ()) -> JoinedTraces:
+    """Join the calls that one trace requested and another trace of the same session executed, as `with_calls_joined` does.
+
+    `sessions` are those of traces by their ids. The messages with the external ids in `kept` keep what they executed. A call
+    that a tool of its own trace executed counts for nothing, because agents that number their calls use an id again.
+    """
+    of_session: dict[str | None, list[str]] = defaultdict(list)
+    for trace_id, session in sessions.items():
+        if has_stated_id(session, trace_id):
+            of_session[session.external_id].append(trace_id)
+    joined = dict(sessions)
+    homes: dict[str, str] = {}
+    for trace_ids in of_session.values():
+        messages = [message for trace_id in trace_ids for message in sessions[trace_id].messages or ()]
+        requested: dict[str, list[_Call]] = defaultdict(list)
+        executed: dict[str, list[_Call]] = defaultdict(list)
+        for found in _unjoined_calls(messages):
+            if not found.is_own:
+                requested[found.id].append(found)
+            elif found.message.external_id not in kept:
+                executed[found.id].append(found)
+        pairs = [
+            (call, by) for call, by in _pairs(requested, executed) if call.message.request_id != by.message.request_id
+        ]
+        changed: dict[str | None, list[records.Message]] = {
+            message.request_id: [] for pair in pairs for message in (pair[0].message, pair[1].message)
+        }
+        for message in _joined([message for message in messages if message.request_id in changed], pairs):
+            changed[message.request_id].append(message)
+        firsts = _firsts_of_groups(
+            sessions, [(str(call.message.request_id), str(by.message.request_id)) for call, by in pairs]
+        )
+        homes |= {trace_id: first for trace_id, first in firsts.items() if trace_id != first}
+        for trace_id in firsts:
+            joined[trace_id] = _of_trace(sessions[trace_id], changed[trace_id], firsts[trace_id])
+    return JoinedTraces(joined, homes)
+
+
+def has_stated_id(session: records.Session, trace_id: str) -> bool:
+    """Return whether a span of a trace names its session, so that other traces may be in it."""
+    return session.external_id != trace_id[:512]
+
+
+def unjoined_call_ids(session: records.Session) -> set[str]:
+    """Return the ids of calls that only requests have, or that only tools have."""
+    return {found.id for found in _unjoined_calls(session.messages or ())}
+
+
+class _Call(NamedTuple):
+    """A call that has an id, with its place."""
+
+    id: str
+    message: records.Message
+    step: records.AgentStep
+    call: records.ToolCall
+
+    @property
+    def is_own(self) -> bool:
+        """Whether no request of its run asked for it."""
+        return (self.step.id or "").endswith(OWN_CALL)
+
+
+def _calls(messages: Iterable[records.Message]) -> Iterator[_Call]:
+    for message in messages:
+        for step in message.agent_steps or ():
+            yield from (_Call(call.id, message, step, call) for call in step.tool_calls or () if call.id)
+
+
+def _unjoined_calls(messages: Iterable[records.Message]) -> Iterator[_Call]:
+    """Yield the requested calls that no tool has executed, and the executed ones that no request asked for."""
+    for found in _calls(messages):
+        if found.call.status != "pending" if found.is_own else not _is_executed(found.call):
+            yield found
+
+
+def _pairs(
+    requested: Mapping[str, Sequence[_Call]], executed: Mapping[str, Sequence[_Call]]
+) -> list[tuple[_Call, _Call]]:
+    """Return requested calls with what has executed them. Each id must be that of one of both."""
+    pairs = []
+    for id_ in sorted(requested.keys() & executed.keys()):
         if len(requested[id_]) == len(executed[id_]) == 1:
-            ((step, call),), (by,) = requested[id_], executed[id_]
-            if not _is_executed(call) and _may_have_executed(by, call, step):
-                there[id(call)] = by
+            (asked,), (by,) = requested[id_], executed[id_]
+            # Within a run, a tool that begins before its request has another clock.
+            since = None if asked.message is by.message else asked.step.timestamp
+            if not _is_executed(asked.call) and _may_have_executed(by.call, asked.call, since):
+                pairs.append((asked, by))
+    return pairs
+
+
+def _joined(messages: Iterable[records.Message], pairs: Iterable[tuple[_Call, _Call]]) -> list[records.Message]:
+    there = {id(asked.call): by.call for asked, by in pairs}
     gone = {id(by) for by in there.values()}
     return [changed for message in messages if (changed := _with_calls(message, there, gone)) is not None]
 
 
-def _may_have_executed(by: records.ToolCall, call: records.ToolCall, step: records.AgentStep) -> bool:
-    is_earlier = step.timestamp is not None and by.started_at is not None and by.started_at < step.timestamp
+def _firsts_of_groups(sessions: Mapping[str, records.Session], pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the first trace of the group of each trace in `pairs`, which are two of one group."""
+    groups: dict[str, set[str]] = {}
+    for pair in pairs:
+        group = set(pair).union(*(groups.get(trace_id, ()) for trace_id in pair))
+        groups |= dict.fromkeys(group, group)
+    return {
+        trace_id: min(group, key=lambda one: (sessions[one].created_at or _EPOCH, one))
+        for trace_id, group in groups.items()
+    }
+
+
+def _of_trace(session: records.Session, messages: Sequence[records.Message], home: str) -> records.Session:
+    """Return the session of a trace with other messages, whose spans are stored under the trace `home`."""
+    return replace(
+        session,
+        status=_status(messages),
+        messages=[replace(message, metadata={**(message.metadata or {}), TRACE_ID: home}) for message in messages],
+    )
+
+
+def _status(messages: Sequence[records.Message]) -> Literal["paused"] | None:
+    # The store takes it back once a later run goes on.
+    return "paused" if messages and WAITING in (messages[-1].metadata or {}) else None
+
+
+def _may_have_executed(by: records.ToolCall, call: records.ToolCall, since: datetime | None) -> bool:
+    is_earlier = since is not None and by.started_at is not None and by.started_at < since
     return by.name == call.name and may_be_the_same(by.args, call.args) and not is_earlier
 
 

@@ -1,7 +1,8 @@
 """Langfuse's ingestion protocol of its SDKs before version 3: events that create and update, as pieces of spans.
 
 Source: langfuse/langfuse, fern/apis/server/definition/ingestion.yml. Used by Dify, LiteLLM, Flowise and n8n, and by the
-newer SDKs for scores. A trace becomes the root span; observations without a parent are below it.
+newer SDKs for scores. A trace becomes the root span; observations without a parent are below it. If there is only one, its
+question and its answer are those of a trace that states none (nodes.py).
 """
 
 from __future__ import annotations

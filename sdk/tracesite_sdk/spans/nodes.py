@@ -124,6 +124,8 @@ def _connect(nodes: Sequence[Node]) -> None:
         node.number_after = node.children[-1].number_after if node.children else node.number + 1
     _end_with_children(walked)
     for node in walked:
+        if node.facts.has_no_end:
+            _ask_and_answer_as_child(node)
         node.is_open = not node.span.end or (node.parent is not None and node.parent.is_open)
     _find_passages(walked)
     counted = counted_beside_requests(
@@ -137,7 +139,7 @@ def _connect(nodes: Sequence[Node]) -> None:
 
 def _end_with_children(walked: Sequence[Node]) -> None:
     """Let spans without an end of their own last from the first start to the last end of those below them; they are open
-    while one of these is."""
+    while one of these is. Those without a start begin with the first of them."""
     lasting: dict[Node, tuple[int, int]] = {}
     """The first start and the last end of a span and those below it; 0 without a start, and while one of them is open."""
     for node in reversed(walked):
@@ -146,8 +148,23 @@ def _end_with_children(walked: Sequence[Node]) -> None:
         ends = [end for _start, end in below]
         if node.facts.has_no_end:
             node.span = replace(node.span, start=start, end=0 if 0 in ends else max(ends, default=start))
+        elif start and not node.span.start:
+            node.span = replace(node.span, start=start)
         ends.append(node.span.end)
         lasting[node] = start, 0 if 0 in ends else max(ends)
+
+
+def _ask_and_answer_as_child(trace: Node) -> None:
+    """Give a trace that states no question or no answer those of its root observation, if it has one only."""
+    root = trace.children[0] if len(trace.children) == 1 else None
+    if root is None or root.facts.kind in ("generation", "tool") or root.facts.is_embedding or root.facts.passages:
+        return
+    facts = trace.facts
+    trace.facts = replace(
+        facts,
+        input=root.facts.input if facts.input in EMPTY else facts.input,
+        output=root.facts.output if facts.output in EMPTY and root.span.end else facts.output,
+    )
 
 
 def _find_passages(walked: Sequence[Node]) -> None:

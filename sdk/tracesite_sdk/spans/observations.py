@@ -70,6 +70,8 @@ TOKENS_ONLY = ":tokens"
 """The end of the id of a reply without content, which has the tokens of an observation that is no generation."""
 _HANDOFF = re.compile("[Hh]andoff to (.+)")
 """The span of a handoff to another agent, as OpenInference names it."""
+_HANDOFF_TOOL = "handoff_to_"
+"""The beginning of its tool's name in JavaScript, where its input has both agents."""
 _AN_OBJECT = re.compile(r"""\{|\[\s*[\[{'"]|\[?[A-Za-z_][\w.]*\(\w+=|\[?<[\w.]+ object at """)
 """The beginning of a value that was written as text: JSON, or the `repr` of a Python object."""
 
@@ -473,20 +475,29 @@ class Reader:
     def _tool(self, observation: Observation) -> Iterator[Entry]:
         """Yield the result of a tool observation, after a call of its own if no generation requested it."""
         name = observation.tool_name or _tool_name(observation.name)
-        if handoff := _HANDOFF.fullmatch(name):
-            # The OpenAI Agents SDK's own name for the tool.
-            tool = HANDOFF_PREFIX + re.sub("[^a-z0-9]", "_", handoff[1].lower())
-            name = tool if self._calls.has_name(tool) else name
         output, answer = _tool_output(observation.output)
         call_id = _own_call_id(observation)
+        open_call: OpenCall | None
+        handoff: OpenCall | None = None
+        if (agent := _handoff_target(observation, name)) is not None:
+            # The OpenAI Agents SDK's own name for the tool, which may have another one.
+            tool = HANDOFF_PREFIX + re.sub("[^a-z0-9]", "_", agent.lower())
+            if self._calls.has_name(tool):
+                name = tool
+            elif call_id is None and not self._calls.has_name(name):
+                handoff = self._requested_handoff(observation)
+                name = handoff.call.name if handoff is not None else name
         has_output = output not in EMPTY
-        open_call, is_guessed = self._calls.find(
-            call_id,
-            name,
-            observation.input if observation.input not in EMPTY else None,
-            self._around(observation),
-            lambda: self._stated[0].get(canonical(output), ()) if has_output else (),
-        )
+        if handoff is not None:
+            open_call, is_guessed = handoff, False
+        else:
+            open_call, is_guessed = self._calls.find(
+                call_id,
+                name,
+                observation.input if observation.input not in EMPTY else None,
+                self._around(observation),
+                lambda: self._stated[0].get(canonical(output), ()) if has_output else (),
+            )
         parent = self._executed.find(observation.number)
         if open_call is None:
             if (
@@ -548,6 +559,21 @@ class Reader:
             name=name,
             metadata=observation.metadata | ({"statusMessage": error} if error else {}),
         )
+
+    def _requested_handoff(self, observation: Observation) -> OpenCall | None:
+        """Return the call of a handoff, if it is the only one of its agent's last request that no tool has executed."""
+        assert self._trace is not None, "entries() has set it"
+        observations, above = self._trace.observations, self._executed.find(observation.number)
+
+        def is_of_agent(id_: str) -> bool:
+            # An agent that is used as a tool makes later requests within the same spans.
+            return id_ in observations and self._executed.find(observations[id_].number) is above
+
+        for span in self._around(observation)[1:]:
+            calls = self._calls.of_last_request(span, is_of_agent)
+            if calls is not None:
+                return calls[0] if len(calls) == 1 else None
+        return None
 
     def _executed_beside(self, observation: Observation, call_id: str | None, name: str) -> Call | None:
         """Return the call that another tool of this id, name, input and output was executing when this one began."""
@@ -724,6 +750,14 @@ def _request_of(tool: Observation) -> dict[str, Any]:
 
 def _tool_name(name: str) -> str:
     return next((name.removeprefix(prefix) for prefix in _TOOL_PREFIXES if name.startswith(prefix)), name)
+
+
+def _handoff_target(observation: Observation, name: str) -> str | None:
+    """Return the agent to which an observation with the name of this tool hands over; None if it is no handoff."""
+    if handoff := _HANDOFF.fullmatch(name):
+        return handoff[1]
+    agent = text(fields(observation.input).get("to_agent"))
+    return agent if agent is not None and name == f"{_HANDOFF_TOOL}{agent}" else None
 
 
 def _tool_output(output: Any) -> tuple[Any, Result | None]:

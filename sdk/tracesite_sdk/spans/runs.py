@@ -2,7 +2,8 @@
 
 * A run is the uppermost agent, or the requests and tools outside of agents that belong to one question.
 * Agents that follow each other are runs of their own. Those that overlap are one run if they were asked the same, as an agent
-  and the one to which it hands over, or if nothing says what one of them was asked and it overlaps one question only.
+  and the one to which it hands over, or if nothing says what one of them was asked and it overlaps one question only. Copies
+  are runs of their own: agents of one name that were asked the same at the same time, for example to compare their answers.
 * Requests outside of agents are one run if a span around them all has a question, and as long as their last user message is
   the same. A new one is another run if the request overlaps one with another question, or if it begins or continues a
   conversation after tools were used and an answer was given; otherwise it may be a step of plain code, or what the code
@@ -34,8 +35,14 @@ from .observations import question_in, returned_text
 
 LATEST = 253_402_300_799 * 10**9
 """The end of the year 9999 in nanoseconds."""
+_UNNAMED = "invoke_agent"
+"""The span of an agent without a name, as OpenTelemetry names it."""
 _MOST_AT_A_TIME = 32
 """Runs that are compared to find the one of a tool, the last that began before it."""
+
+
+_Agent = tuple[str, str, str]
+"""The library that observed an agent, its name and its question."""
 
 
 @dataclass(eq=False)
@@ -55,6 +62,16 @@ class Run:
     """The calls of its requests by name, without those that its tools have executed."""
     last: _Asked | None = None
     """What the last request outside of agents was asked, if its answer had no calls."""
+    agents: dict[_Agent, int] = field(default_factory=dict)
+    """When the last agent of each name and question ended."""
+    is_copy: bool = False
+
+    def has_copy(self, agent: _Agent | None, start: int, *, is_handing: bool) -> bool:
+        """Return whether the run has another copy of an agent that started then. One that has ended is a copy too if the run is one
+        of copies, unless it is handing over to the agent."""
+        if agent is None or agent not in self.agents:
+            return False
+        return start < self.agents[agent] or (self.is_copy and not is_handing)
 
     def add(self, node: Node) -> None:
         self.nodes.append(node)
@@ -106,7 +123,7 @@ def runs_of(roots: Sequence[Node]) -> list[Run]:
         if node in between:
             runs.found.append(Run([node], node.span.start, _end(node)))
         else:
-            runs.add(node, asked, runs.of_agent(node, asked))
+            runs.add_agent(node, asked)
     runs.add_others(sorted(others, key=lambda node: node.span.start))
     return sorted(runs.found, key=lambda run: (run.start, run.nodes[0].span.span_id))
 
@@ -152,6 +169,8 @@ class _Runs:
         """Those with a question."""
         self._last: Run | None = None
         """The run that ends last."""
+        self._copies: defaultdict[str, list[Run]] = defaultdict(list)
+        """The runs of copies by their question, in the order of their start."""
 
     def add(self, node: Node, asked: _Asked, run: Run | None) -> Run:
         """Add a node to a run, or to a new one, and return it."""
@@ -162,6 +181,8 @@ class _Runs:
         run.users = max(run.users, asked.users)
         if asked.question is not None:
             self._asked.add(run)
+        if agent := _agent(node, asked):
+            run.agents[agent] = max(run.agents.get(agent, 0), _end(node))
         known = self.of_question.setdefault(asked.question, run)
         self.of_question[asked.question] = run if run.end >= known.end else known
         self._last = run if self._last is None or run.end >= self._last.end else self._last
@@ -191,14 +212,30 @@ class _Runs:
         is_next_turn = last is not None and (not asked.has_replies or asked.first == last.first)
         return None if self.latest.used_tools and is_next_turn else self.latest
 
-    def of_agent(self, node: Node, asked: _Asked) -> Run | None:
-        """Return the run to which an agent belongs because both overlap."""
-        runs = [self._of_ids(asked.named), self.of_question.get(asked.question)]
+    def add_agent(self, node: Node, asked: _Asked) -> None:
+        """Add an agent to a run that it overlaps, or to a new one."""
+        handing, agent = self._of_ids(asked.named), _agent(node, asked)
+        found = self._of_agent(node, asked, handing)
+        others = [run for run in found if not run.has_copy(agent, node.span.start, is_handing=run is handing)]
+        run = self.add(node, asked, next(iter(others), None))
+        if found and not others:
+            copies = self._copies[asked.question or ""]
+            copies += [run] if copies else [found[0], run]
+            run.is_copy = found[0].is_copy = True
+
+    def _of_agent(self, node: Node, asked: _Asked, handing: Run | None) -> list[Run]:
+        """Return the runs to which an agent may belong because both overlap, the likeliest first. Of copies it is the one that
+        is `handing` over to it, which may have ended: the others, which it overlaps, did not."""
+        if handing is not None and handing.is_copy:
+            return [handing]
+        copies = self._copies[asked.question or ""]
+        going_on = [run for run in copies[-_MOST_AT_A_TIME:] if _overlap(run, node)]
+        runs = [handing, *_nearest(node, going_on)[-1:], self.of_question.get(asked.question)]
         if asked.question is None:
             runs += [self._last, *self.of_code[:1]]
         elif self.of_question.get(None) not in self._asked:
             runs.append(self.of_question.get(None))
-        return next((run for run in runs if run is not None and _overlap(run, node)), None)
+        return [run for run in runs if run is not None and _overlap(run, node)]
 
     def add_others(self, nodes: Sequence[Node]) -> None:
         """Add tools, embeddings, and requests of which nothing says what they were asked. What none of the runs that are going
@@ -361,10 +398,26 @@ def _is_bare(node: Node) -> bool:
 
 
 def _are_runs(nodes: Sequence[Node]) -> bool:
-    """Return whether spans that are at work at the same time were asked different things."""
-    ordered = sorted(nodes, key=lambda node: node.span.start)
-    asked = {question for node in ordered if (question := _asked(node).question) is not None}
-    return len(asked) > 1 and any(other.span.start < _end(one) for one, other in pairwise(ordered))
+    """Return whether spans that are at work at the same time were asked different things, or are copies."""
+    ordered = [(node, _asked(node)) for node in sorted(nodes, key=lambda node: node.span.start)]
+    questions = {asked.question for _node, asked in ordered if asked.question is not None}
+    if len(questions) > 1 and any(other.span.start < _end(one) for (one, _), (other, _) in pairwise(ordered)):
+        return True
+    ends: dict[_Agent, int] = {}
+    for node, asked in ordered:
+        if agent := _agent(node, asked):
+            if node.span.start < ends.get(agent, 0):
+                return True
+            ends[agent] = _end(node)
+    return False
+
+
+def _agent(node: Node, asked: _Asked) -> _Agent | None:
+    """Return what copies of an agent have in common; None if its name or its question is unknown, or it is no agent."""
+    name = node.facts.agent_name or (node.span.name if node.span.name != _UNNAMED else None)
+    if node.facts.kind != "agent" or name is None or asked.question is None:
+        return None
+    return node.span.scope.name, name, asked.question
 
 
 def _is_request(node: Node) -> bool:

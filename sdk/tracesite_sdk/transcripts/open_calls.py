@@ -12,6 +12,9 @@ from tracesite_sdk.normalize.json_values import as_json, fields
 from .entries import Call
 from .parsing.message_shapes import decoded
 
+MOST_COMPARED = 64
+"""Calls that are compared to find those of the last request."""
+
 _Key = tuple[object, ...]
 
 
@@ -71,6 +74,16 @@ class OpenCalls:
 
     def has_name(self, name: str) -> bool:
         return self._first("any", name) is not None
+
+    def of_last_request(self, span: str, is_own: Callable[[str], bool]) -> list[OpenCall] | None:
+        """Return the open calls of the last request within a span, without those that a tool of the trace names by id; None if no
+        request had calls. Only requests count whose id `is_own` accepts, among those of the MOST_COMPARED last calls."""
+        recent = (item for item in self._calls[: -MOST_COMPARED - 1 : -1] if span in item.around)
+        own = [item for item in recent if is_own(item.around[0])]
+        if not own:
+            return None
+        last = [item for item in own if item.around[0] == own[0].around[0] and not item.answered]
+        return [item for item in last if item.call.id is None or item.call.id not in self._claimed]
 
     def find(
         self,

@@ -44,7 +44,8 @@ class TurnStep:
     def remove(self, call: TurnCall) -> None:
         """Remove a call, and the step if nothing else is in it."""
         del self.calls[call]
-        if call.call.id:
+        if call.call.id and call.uuid is None:
+            # The number in a `uuid` is not given again.
             self.turn.call_ids[call.call.id] -= 1
         if self.reply is None and not self.calls:
             self.turn.steps.remove(self)

@@ -59,13 +59,59 @@ def test_task_of_two_agents_gives_steps_calls_and_results(owner: Caller, name: s
     assert [(step[0], step[2]) for step in stored["steps"]] == [
         (0, "Research"), (1, "Research"), (2, "Research"), (3, "File"), (4, "File"),
     ]  # fmt: skip
-    assert stored["steps"][0][3] == "我来查询。"
+    # The last text of the agent that ended last is the answer and no thought; that of the other one is.
+    assert [step[3] for step in stored["steps"]] == [
+        "我来查询。",
+        "",
+        "上海晴 26℃；推荐：上海博物馆、世纪公园。",
+        "",
+        "",
+    ]
     assert [(call[0], call[3], call[5]) for call in stored["calls"]] == [
         (0, "get_weather", "success"), (0, "get_weather", "error"), (0, "screenshot", "success"),
         (1, "search_poi", "success"), (3, "write_file", "error"),
     ]  # fmt: skip
     assert len(ToolResult.objects.get(call__tool__name="screenshot").attachments) == 1
     assert Session.objects.get().workflow["name"] == Session.objects.get().title
+
+
+def of_agent(number: int, type_: str, **fields: Any) -> dict[str, Any]:
+    return {"taskId": "t", "agentName": f"A{number}", "nodeId": f"t-0{number}", "type": type_, **fields}
+
+
+def answering(number: int, text: str, *calls: str, result: str | None = None) -> list[dict[str, Any]]:
+    """Return the messages of an agent that says a text, with these calls, and gives it or another one as its result."""
+    return [
+        of_agent(number, "text", streamId=f"s{number}", streamDone=True, text=text),
+        *(of_agent(number, "tool_use", toolCallId=call, toolName="look", params={}) for call in calls),
+        of_agent(number, "finish", finishReason="stop", usage={"promptTokens": 1, "completionTokens": 1}),
+        of_agent(number, "agent_result", result=text if result is None else result),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "content", "thoughts"),
+    [
+        (answering(0, "Oslo."), "Oslo.", [""]),
+        (answering(0, "Oslo.")[:-1], "", ["Oslo."]),
+        (answering(0, "Oslo.", result="In Oslo."), "In Oslo.", ["Oslo."]),
+        (answering(0, "Oslo.", "c"), "Oslo.", ["Oslo."]),
+        ([*answering(0, "Oslo."), *answering(1, "Bergen.")[:-1]], "Oslo.", ["", "Bergen."]),
+        ([*answering(0, "Oslo."), *answering(1, "Bergen.")], "Bergen.", ["Oslo.", ""]),
+        ([*answering(0, "Oslo.")[:-1], *answering(1, "Bergen."), answering(0, "Oslo.")[-1]], "Oslo.", ["", "Bergen."]),
+    ],
+    ids=["one", "not over", "another result", "with a call", "second goes on", "two", "first ends last"],
+)
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_text_of_the_answer_is_no_thought(
+    owner: Caller, messages: list[Any], content: str, thoughts: list[str], at_once: int
+) -> None:
+    for _again in range(2):
+        for at in range(0, len(messages), at_once):
+            assert owner.post("eko/callbacks/", messages[at : at + at_once]).status == 200
+        run = Message.objects.get(role="assistant")
+        steps = AgentStep.objects.filter(message=run).order_by("ordinal")
+        assert (run.content, [*steps.values_list("thought", flat=True)]) == (content, thoughts)
 
 
 @pytest.mark.parametrize("name", SCRIPTED)

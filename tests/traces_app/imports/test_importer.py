@@ -37,7 +37,7 @@ from traces_app.imports.importer import import_paths, import_source
 from traces_app.imports.reports import Counts, FileReport
 from traces_app.ingest.batch import Refusal
 from traces_app.management.commands import import_transcripts
-from traces_app.models import AgentStep, ToolCall
+from traces_app.models import AgentStep, ToolCall, ToolResult
 from tracesite_sdk.formats import openai_chat
 from tracesite_sdk.transcripts import outline
 from tracesite_sdk.transcripts.documents import Source
@@ -204,10 +204,59 @@ def test_longer_version_of_file_adds_its_new_entries(project: Project, tmp_path:
     assert [m[7].microseconds for m in stored(project)[0][5]] == [0, 1000, 2000, 3000, 4000]
 
 
+def result(call_id: str | None, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def asks(*call_ids: str) -> dict[str, Any]:
+    calls = [{"id": call_id, "function": {"name": "a", "arguments": '{"q": 1}'}} for call_id in call_ids]
+    return {"role": "assistant", "content": "I look.", "tool_calls": calls}
+
+
+_BEGINNING = [{"role": "user", "content": "Go"}, asks("c1"), result("c1", "one")]
+
+
+@pytest.mark.parametrize(
+    ("start", "rest", "health"),
+    [
+        pytest.param(_BEGINNING[:1] + [result("c9", "early")], [asks("c9")], [], id="in its own step"),
+        pytest.param([*_BEGINNING, result("c9", "early")], [asks("c9"), TALK[-1]], [], id="in a step with calls"),
+        pytest.param([*_BEGINNING, result("c9", "early")], [asks("c2"), asks("c9")], [], id="after another call"),
+        pytest.param(
+            [*_BEGINNING, result("c9", "early"), result(None, "stray"), result("c8", "other")],
+            [asks("c9")],
+            ["orphan_result"],
+            id="beside other orphans",
+        ),
+        pytest.param(
+            [*_BEGINNING, result("c9", "early"), result("c9", "again")],
+            [asks("c9")],
+            ["orphan_result"],
+            id="of two results",
+        ),
+    ],
+)
+def test_placeholder_of_early_result_is_replaced_by_its_call(
+    db: None, tmp_path: Path, start: list[Any], rest: list[Any], health: list[str]
+) -> None:
+    at_once, in_parts = (Project.objects.create(slug=slug) for slug in ("at-once", "in-parts"))
+    whole, cut = write(tmp_path / "whole.json", start + rest), write(tmp_path / "cut.json", start)
+    for path in (cut, whole):
+        imported(path, in_parts)
+    imported(whole, at_once)
+    expected = stored(at_once)
+    assert (expected[0][5][1][4], stored(in_parts)) == (health, expected)
+    # An earlier snapshot does not bring the placeholder back.
+    for project in (at_once, in_parts):
+        imported(cut, project)
+        assert stored(project) == expected
+    assert ToolResult.objects.count() == ToolCall.objects.filter(status="success").count()
+
+
 _calls = st.lists(
     st.builds(
         lambda id_, name, arguments: {"id": id_, "function": {"name": name, "arguments": arguments}},
-        st.sampled_from(["c1", "c2", None]),
+        st.sampled_from(["c1", "c2", "c9", None]),
         st.sampled_from(["a", "b"]),
         st.sampled_from(["{}", '{"q": 1}', "{broken"]),
     ),

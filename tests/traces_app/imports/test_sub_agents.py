@@ -25,6 +25,7 @@ from sdk.tests.formats.test_claude_code import (
     progress,
     use,
 )
+from traces_app.imports import sub_agents
 from traces_app.imports.importer import import_paths
 from traces_app.models import AgentStep, ToolCall
 
@@ -189,3 +190,62 @@ def test_one_of_two_shares_with_a_prompt_is_placed_by_a_guess(project: Project, 
     (nested,) = [message[-1] for message in stored(project)[1] if message[0] == "a1"]
     placed = {(step[5]["parent_call"], step[5].get("parent_call_guessed")) for step in nested if step[3]}
     assert placed == {("toolu_t", True)}
+
+
+# A sub-agent that starts another one, which uses a tool.
+STARTER = [
+    OF_AGENT[0],
+    of_agent(line("assistant", "b2", [use("toolu_n", "Agent", prompt="Look closer")], 3, id="msg_b")),
+    of_agent(line("user", "b3", [done("toolu_n", "Near.")], 6)),
+]
+STARTED = [
+    of_agent(line("user", "c0", "Look closer", 3), agentId="c00"),
+    of_agent(line("assistant", "c1", [use("toolu_c")], 4, id="msg_c"), agentId="c00"),
+    of_agent(line("user", "c2", [done("toolu_c")], 5), agentId="c00"),
+]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("are_in_one_file", [True, False])
+def test_share_of_a_share_is_placed_below_both(
+    project: Project, tmp_path: Path, order: tuple[int, ...], are_in_one_file: bool
+) -> None:
+    files = [(MAIN, STARTER, STARTED)[index] for index in order]
+    if are_in_one_file and order[-1] == 0:
+        files = [[*files[0], *files[1]], files[2]]
+    imported(tmp_path, project, *files)
+    (answer,) = [message for message in stored(project)[1] if message[1] == "assistant"]
+    steps = [(step[3], step[5]["parent_call"], step[6]) for step in answer[-1] if step[3]]
+    assert sorted(steps) == [
+        (AGENT, "toolu_t", [("toolu_n", "Agent", "success", "toolu_t", "Near.", 3000)]),
+        ("c00", "toolu_n", [("toolu_c", "Bash", "success", "toolu_n", "ok", 1000)]),
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_calls_of_all_shares_are_looked_up_at_once(
+    project: Project, tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = [use(f"toolu_{at}", "Agent", prompt=f"Look {at}") for at in range(count)]
+    results = line("user", "u2", [done(f"toolu_{at}") for at in range(count)], 7)
+    main = [BEFORE[0], line("assistant", "a1", started, 1, id="msg_a"), results, AFTER[1]]
+    shares = [
+        of_agent(item, agentId=f"c{at}", uuid=f"{item['uuid']}-{at}")
+        for at in range(count)
+        for item in (line("user", "c0", f"Look {at}", 2), line("assistant", "c1", "Found.", 3, id=f"msg_{at}"))
+    ]
+    imported(tmp_path, project, shares)
+    looked_up: list[int] = []
+    original = sub_agents._starts
+
+    def starts(db: Any, project_id: int, session: str, prompts: Any) -> Any:
+        looked_up.append(len(prompts))
+        return original(db, project_id, session, prompts)
+
+    monkeypatch.setattr(sub_agents, "_starts", starts)
+    imported(tmp_path, project, main)
+    assert looked_up == [count]
+    (answer,) = [message for message in stored(project)[1] if message[1] == "assistant"]
+    assert {(step[3], step[5]["parent_call"]) for step in answer[-1] if step[3]} == {
+        (f"c{at}", f"toolu_{at}") for at in range(count)
+    }

@@ -83,6 +83,19 @@ def test_usage_of_a_project_agrees_with_its_sessions(viewer: Caller) -> None:
     assert total["cost"] == pytest.approx(sum(session["cost"] or 0 for session in sessions))
 
 
+@pytest.mark.parametrize(
+    ("error", "unpriced"),
+    [("", 1), (None, 1), (False, 1), (0, 1), ([], 1), ({}, 1), ("429", 0), ("0", 0), ({"code": None}, 0), (True, 0)],
+)
+def test_failed_request_without_tokens_counts_as_in_its_session(
+    viewer: Caller, project: Project, error: Any, unpriced: int
+) -> None:
+    store(project, run(0, {"model": "z", "metadata": {"error": error}}, step("m")), external_id="failed")
+    (session,) = viewer.get("sessions/", external_id="failed").results
+    (of_model,) = viewer.get("usage/", model="z").json["results"]
+    assert (session["unpriced_count"], of_model["unpriced_count"]) == (unpriced, unpriced)
+
+
 def test_usage_leaves_out_what_is_deleted(viewer: Caller, project: Project) -> None:
     bob = Message.objects.get(session__external_id="bob")
     writes.delete_session(primary, bob.session_id, by="ada")

@@ -26,6 +26,7 @@ from messages_app.interruptions import FLAG, NO_NEWS, PROCESS_ENDED, reason_of
 from messages_app.models import Message, MessageKey, Session, SessionTombstone
 from messages_app.session_counters import recount
 from messages_app.sql.periods import Period
+from traces_app.ingest.joined_traces import JOINED
 from traces_app.ingest.partitions import ensure_periods
 from traces_app.models import Archive, Tool
 from tracesite_sdk.records import ids
@@ -184,7 +185,7 @@ class _Restoring:
         for rows in bound(dataset, self.folder.rows(dataset, file)):
             if dataset is MESSAGES:
                 self.progress(len(rows))
-            yield from rows if by is None else (row for row in rows if row[by] in among)
+            yield from rows if by is None else (row for row in rows if row[by] in among or _is_link(dataset, row))
 
     def _selection(self, dataset: Dataset, traces: Collection[str]) -> tuple[int | None, Collection[str]]:
         """Return the place of the column that chooses rows, and its values."""
@@ -337,6 +338,11 @@ class _Restoring:
 
 def _staged(dataset: Dataset) -> str:
     return f"archived_{dataset.name}"
+
+
+def _is_link(dataset: Dataset, row: Row) -> bool:
+    """Return whether a row says under which trace another one is stored; of no session, because that one may have no message."""
+    return dataset is SPANS and row[SPANS.place_of("kind")] == JOINED
 
 
 def _is_hex(text: str) -> bool:
