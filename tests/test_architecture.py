@@ -63,6 +63,7 @@ LOGGED_BY_OTHERS = {
     "traces_app/events/run_records.py": "traces_app/ingest/store.py",
     "traces_app/events/run_rows.py": "traces_app/ingest/store.py",
     "traces_app/imports/span_store.py": "traces_app/ingest/store.py",
+    "traces_app/ingest/placeholders.py": "traces_app/ingest/store.py",
     "traces_app/ingest/prices.py": "traces_app/ingest/store.py and traces_app/maintenance/costs.py",
     "traces_app/ingest/sql.py": "traces_app/ingest/store.py",
 }

@@ -619,7 +619,7 @@ def test_file_that_spins_while_stored_leaves_no_half(tmp_path: Path, monkeypatch
     imported(path, project)
     before = stored(project)
     # Within the transaction, after all rows are written.
-    monkeypatch.setattr("traces_app.ingest.store.log_changes", lambda *_: Spinning(str)("spin"))
+    monkeypatch.setattr("traces_app.ingest.store.log_changes", lambda *_, **__: Spinning(str)("spin"))
     write(path, {"id": "t", "messages": [*talk("a"), *talk("spin")]})
     report = import_file(path, project.pk)
     assert (report.status, report.reason) == ("failed", "took more than 1 s of CPU time")
