@@ -59,6 +59,14 @@ def test_missing_span_hides_no_other(spans: list[Span]) -> None:
     assert (call.id, call.result.output) == ("c", "booked")
 
 
+@pytest.mark.parametrize("is_agent", [True, False], ids=["agent", "request"])
+def test_question_of_a_run_may_stand_above_it(is_agent: bool) -> None:
+    without_input = replace(chat(5, 1, 3), attributes={**chat(5, 1, 3).attributes, "gen_ai.input.messages": "[]"})
+    root = span(1, 0, 0, "handle", 90, input__value="Two seats")
+    below = [agent(2, 1, 1), replace(without_input, parent_id=f"{2:016x}")] if is_agent else [without_input]
+    assert texts_of(session_of(root, *below)) == ASKED
+
+
 def test_sub_agent_that_escaped_its_parent_is_a_run() -> None:
     sub_agent = [agent(7, 0, 2.01, 2.05), chat(8, 7, 2.02, asked="Which seats?")]
     session = session_of(agent(1), ASKING, RESULT, *sub_agent, ANSWER)

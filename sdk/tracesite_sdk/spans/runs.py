@@ -101,7 +101,10 @@ def runs_of(roots: Sequence[Node]) -> list[Run]:
     if not uppermost:
         return []
     if len(uppermost) < 2 or all(node.facts.kind == "tool" for node in uppermost):
-        asked_by = _asking_around(uppermost) if uppermost[0].facts.kind == "tool" else None
+        first = uppermost[0]
+        # A request without its question may be below a span that has it; an embedding answers none.
+        is_unasked = not first.facts.is_embedding and _asked(first).question is None
+        asked_by = _asking_around(uppermost) if first.facts.kind == "tool" or is_unasked else None
         return [Run(uppermost, uppermost[0].span.start, max(map(_end, uppermost)), asked_by=asked_by)]
     runs = _Runs()
     requests = [(node, _asked(node)) for node in uppermost if _is_request(node)]
