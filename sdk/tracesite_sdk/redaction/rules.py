@@ -190,6 +190,11 @@ class Rules:
         return any(shape.accept is not None for shape in self.shapes)
 
     @cached_property
+    def shapes_by_anchors(self) -> tuple[tuple[Shape, tuple[str, ...]], ...]:
+        """The shapes, each with its anchors in lower case."""
+        return tuple((shape, tuple(anchor.lower() for anchor in shape.anchors)) for shape in self.shapes)
+
+    @cached_property
     def words(self) -> re.Pattern[str]:
         """Pattern of the words of all key rules, for lower-case text."""
         by_letter: dict[str, list[str]] = {}
