@@ -817,6 +817,12 @@ def test_secret_in_a_key_is_not_in_the_paths_of_receipts() -> None:
     ]
 
 
+def test_token_of_letters_is_found_in_a_key_each_time() -> None:
+    token = "ghp_" + "AbCdefGhIjKlmnOp" * 2
+    for _again in range(2):
+        assert redact({token: 1})[0] == {MARKER: 1}
+
+
 def test_patterns_of_users_are_found_in_short_keys_but_not_in_words() -> None:
     staff = Shape("staff", re.compile(r"EMP-\d{3}|error"), "EMP-471")
     rules = replace(DEFAULT_RULES, shapes=(*DEFAULT_RULES.shapes, staff))

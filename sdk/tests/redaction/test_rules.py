@@ -109,7 +109,7 @@ def test_filter_misses_nothing_in_the_corpus(raw: bool, monkeypatch: pytest.Monk
     values = [trial.value for trial in trials()] + [snippet.value for snippet in innocents()]
     written = [Raw(json.dumps([value], ensure_ascii=False).encode()) if raw else value for value in values]
     quick = [redact(value)[1] for value in written]
-    monkeypatch.setattr(prefilter.Filter, "finds", lambda *_arguments: True)
+    monkeypatch.setattr(prefilter.Filter, "hits", lambda _self, texts: set(range(len(texts))))
     assert [
         value
         for value, receipts in zip(values, quick, strict=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from msgspec import Raw, inspect
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.redaction.engine import Receipt, may_hold_secrets
+from tracesite_sdk.redaction.engine import Receipt, Suspects, may_hold_secrets, suspects_of
 from tracesite_sdk.redaction.engine import redact as redact_value
 from tracesite_sdk.redaction.rules import Rules
 
@@ -185,24 +186,19 @@ def redact_event(event: records.Event, rules: Rules) -> RedactedEvent:
 
 
 def redact(session: records.Session, rules: Rules) -> Redacted:
+    messages = session.messages or []
+    suspects = suspects_of(chain([_values(session)], map(_searched, messages)), rules, _OUTSIDE)
     receipts: list[Receipt] = []
-    message_receipts: list[list[Receipt]] = []
-    messages = []
-    for message in session.messages or ():
-        of_message: list[Receipt] = []
-        # Nearly all messages are clean, and one check of a whole message is cheaper than one for each of its fields.
-        if may_hold_secrets(_searched(message), rules, outside=_OUTSIDE):
-            message = _redact_children(_redact_fields(message, "", of_message, rules), of_message, rules)
-        messages.append(message)
-        message_receipts.append(of_message)
-    session = replace(_redact_fields(session, "", receipts, rules), messages=messages)
-    return Redacted(session=session, receipts=receipts, message_receipts=message_receipts)
+    session = _redact_fields(session, "", receipts, rules, next(suspects))
+    redacted = [_redact_message(*one, rules) for one in zip(messages, suspects, strict=True)]
+    session = replace(session, messages=[message for message, _receipts in redacted])
+    return Redacted(session=session, receipts=receipts, message_receipts=[removed for _message, removed in redacted])
 
 
 def redact_message_patch(normal: NormalPatch, rules: Rules) -> RedactedMessagePatch:
     """Redact a normalised change; in values that are still encoded several times, secrets would not be found."""
-    receipts: list[Receipt] = []
-    patch = _redact_children(_redact_fields(normal.patch, "", receipts, rules), receipts, rules)
+    (suspects,) = suspects_of((_searched(normal.patch),), rules, _OUTSIDE)
+    patch, receipts = _redact_message(normal.patch, suspects, rules)
     return RedactedMessagePatch(patch=patch, receipts=receipts, flags=normal.flags)
 
 
@@ -215,7 +211,7 @@ def receipts_as_json(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     return [receipt.as_json() for receipt in receipts]
 
 
-def _searched(message: records.Message) -> list[Any]:
+def _searched(message: records.Message | records.MessagePatch) -> list[Any]:
     """Return all values of a message that may hold secrets."""
     values = [*_values(message)]
     for reference in message.knowledge_references or ():
@@ -238,42 +234,52 @@ def _values(record: records.Record) -> Iterable[Any]:
 M = TypeVar("M", records.Message, records.MessagePatch)
 
 
-def _redact_children(message: M, receipts: list[Receipt], rules: Rules) -> M:
+def _redact_message(message: M, suspects: Suspects, rules: Rules) -> tuple[M, list[Receipt]]:
+    receipts: list[Receipt] = []
+    if suspects:
+        message = _redact_fields(message, "", receipts, rules, suspects)
+        message = _redact_children(message, receipts, rules, suspects)
+    return message, receipts
+
+
+def _redact_children(message: M, receipts: list[Receipt], rules: Rules, suspects: Suspects) -> M:
     before = len(receipts)
     references = [
-        _redact_fields(reference, f"knowledge_references[{i}].", receipts, rules)
+        _redact_fields(reference, f"knowledge_references[{i}].", receipts, rules, suspects)
         for i, reference in enumerate(message.knowledge_references or ())
     ]
     steps = [
-        _redact_step(step, f"agent_steps[{i}].", receipts, rules) for i, step in enumerate(message.agent_steps or ())
+        _redact_step(step, f"agent_steps[{i}].", receipts, rules, suspects)
+        for i, step in enumerate(message.agent_steps or ())
     ]
     return message if len(receipts) == before else replace(message, knowledge_references=references, agent_steps=steps)
 
 
-def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt], rules: Rules) -> records.AgentStep:
+def _redact_step(
+    step: records.AgentStep, path: str, receipts: list[Receipt], rules: Rules, suspects: Suspects
+) -> records.AgentStep:
     before = len(receipts)
     calls = []
     for i, call in enumerate(step.tool_calls or ()):
         below = f"{path}tool_calls[{i}]."
         if isinstance(call.result, records.ToolResult):
-            call = replace(call, result=_redact_fields(call.result, f"{below}result.", receipts, rules))
-        calls.append(_redact_fields(call, below, receipts, rules))
-    input_ = step.input and _redact_fields(step.input, f"{path}input.", receipts, rules)
-    step = _redact_fields(step, path, receipts, rules)
+            call = replace(call, result=_redact_fields(call.result, f"{below}result.", receipts, rules, suspects))
+        calls.append(_redact_fields(call, below, receipts, rules, suspects))
+    input_ = step.input and _redact_fields(step.input, f"{path}input.", receipts, rules, suspects)
+    step = _redact_fields(step, path, receipts, rules, suspects)
     return step if len(receipts) == before else replace(step, tool_calls=calls, input=input_)
 
 
-def _redact_fields(record: R, path: str, receipts: list[Receipt], rules: Rules) -> R:
+def _redact_fields(record: R, path: str, receipts: list[Receipt], rules: Rules, suspects: Suspects | None = None) -> R:
     changed: dict[str, Any] = {}
     fields = _searched_fields(type(record))
-    # One check of all fields, because most records of a message with a secret are clean.
-    if len(fields) > 1 and not may_hold_secrets(_values(record), rules, outside=_OUTSIDE):
-        return record
+    if suspects is None and len(fields) > 1:
+        (suspects,) = suspects_of((_values(record),), rules, _OUTSIDE)
     for field in fields:
         value = getattr(record, field)
         if not value or not isinstance(value, (str, dict, list, Raw)):
             continue
-        clean, removed = redact_value(value, rules, path=path + field)
+        clean, removed = redact_value(value, rules, path + field, suspects=suspects)
         if removed:
             changed[field] = clean
             receipts += removed

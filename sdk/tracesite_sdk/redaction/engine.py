@@ -5,10 +5,11 @@ once or several times, header lines, `name=value`, command-line flags, URLs, and
 
 The algorithm:
 
-1. Almost every value is clean, so a first pass only decides whether a closer look is needed (`may_hold_secrets`). It
-   compares all keys of a mapping at once with those known to be harmless, and searches all texts at once with a filter
+1. Almost every text is clean, so a first pass only finds those that need a closer look (`suspects_of`). It compares all
+   keys of a mapping at once with those known to be harmless, and searches the texts of many values at once with a filter
    that is derived from the rules (prefilter.py). Undecoded JSON, a msgspec.Raw, is searched without decoding it.
-2. Only a suspicious value is walked again and rebuilt where it changes, with a `Receipt` for each path and rule.
+2. Only a value with a suspicious text or key is walked again, in which only these texts are looked at. It is rebuilt where
+   it changes, with a `Receipt` for each path and rule.
 3. One function judges keys and the names before a separator in text (`Rules.rule_for`), another the values behind them
    (values.py), because a name alone is no proof, least of all in source code.
 
@@ -19,15 +20,16 @@ A value that is nested too deeply to search is dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from msgspec import Raw, json
 
-from .json_text import is_json, parts_of_json
+from .json_text import InnerText, is_json, parts_of_json
 from .places import redact_places, steps_of
-from .prefilter import filter_of, place_filter_of
+from .prefilter import Text, filter_of, place_filter_of
 from .rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 from .text import SecretText, secrets_by_name
 from .values import Unread, is_secret, is_secret_of_pair
@@ -35,7 +37,10 @@ from .values import Unread, is_secret, is_secret_of_pair
 MAX_DEPTH: Final = 100
 """Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""
 
-
+_TOGETHER: Final = 16
+"""Groups of values that are searched at once."""
+_PARTS_TOGETHER: Final = 100
+"""Strings of a JSON text that are searched at once: one search takes 13 us, and the strings are in memory."""
 _ESCAPE: Final = re.compile(r"\\u00([2-7][0-9a-fA-F])")
 
 # Types without nested values.
@@ -68,26 +73,69 @@ def counted(receipts: Iterable[Receipt]) -> list[Receipt]:
     return [Receipt(path, rule, count) for (path, rule), count in counts.items()]
 
 
-def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "", first: int = 0) -> tuple[Any, list[Receipt]]:
+class Suspects(NamedTuple):
+    """The places of a group of values where secrets may be. False if there are none."""
+
+    texts: Set[int]
+    """The ids of the texts to look at, also of keys, integers and undecoded JSON, perhaps of other groups, too. The id of an
+    object that is gone may pass to another, which is then looked at for nothing."""
+    inside: bool
+    """Whether the containers must be walked: for such a text, the name of a secret, or values that are nested too deeply."""
+    places: bool
+    """Whether path rules or functions may match."""
+
+    def __bool__(self) -> bool:
+        return self.inside or self.places
+
+    def may_be_in(self, value: Any) -> bool:
+        """Return whether one of these values, or a value in one of them, may hold secrets."""
+        return self.places or id(value) in self.texts or (self.inside and isinstance(value, (dict, list, tuple)))
+
+
+def suspects_of(
+    groups: Iterable[Iterable[Any]], rules: Rules = DEFAULT_RULES, outside: frozenset[str] | None = None
+) -> Iterator[Suspects]:
+    """Yield for each group of values where `redact` must look closer. It holds for these very objects, not for equal ones.
+
+    One call for many groups is much cheaper than many calls. A Raw is searched without decoding it. `outside` are the names
+    that the paths of these values consist of; None: any.
+    """
+    left = iter(groups)
+    while contents := [_content_of(values, rules) for values in islice(left, _TOGETHER)]:
+        texts = [text for content in contents for text in content.texts]
+        ids = {id(texts[index]) for index in filter_of(rules).hits(texts)}
+        for content in contents:
+            inside = content.is_secret or not ids.isdisjoint(map(id, content.texts))
+            yield Suspects(ids, inside, places=_may_have_places(content, rules, outside))
+
+
+def may_hold_secrets(
+    values: Iterable[Any], rules: Rules = DEFAULT_RULES, outside: frozenset[str] | None = None
+) -> bool:
+    """Return False if `redact` would change none of these values, True if it must look closer."""
+    (suspects,) = suspects_of((values,), rules, outside)
+    return bool(suspects)
+
+
+def redact(
+    value: Any, rules: Rules = DEFAULT_RULES, path: str = "", first: int = 0, suspects: Suspects | None = None
+) -> tuple[Any, list[Receipt]]:
     """Return the value without its secrets, and a receipt for each path and rule, in reading order.
 
     A clean value is returned as the same object; the argument is never modified. Redacting is idempotent. Values other
     than dict, list, tuple, str and Raw are returned unchanged; keys are kept unless they hold a secret. The paths of
-    receipts begin with `path`; `first` is the index of the first item of a list, if it is the rest of a longer one. The value must
-    be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the result only if something in it was redacted. Raise
-    nothing: a value that cannot be searched is dropped with a receipt.
+    receipts begin with `path`; `first` is the index of the first item of a list, if it is the rest of a longer one; `suspects` are
+    those of a group that has the value. The value must be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the
+    result only if something in it was redacted. Raise nothing: a value that cannot be searched is dropped with a receipt.
     """
-    texts = _texts_of((value,), rules)
-    secrets = texts is None or filter_of(rules).finds(texts.texts, texts.written)
-    places = bool(rules.functions) or _may_have_places(
-        texts, rules, outside=frozenset(steps_of(path)) if rules.paths else None
-    )
-    if not secrets and not places:
+    if suspects is None:
+        (suspects,) = suspects_of(((value,),), rules, frozenset(steps_of(path)) if rules.paths else None)
+    if not suspects.may_be_in(value):
         return value, []
-    walk = _Walk(rules, first)
+    walk = _Walk(rules, suspects.texts, first)
     try:
-        clean = walk.value(value, path, 0) if secrets else value
-        if places:
+        clean = walk.value(value, path, 0) if suspects.inside else value
+        if suspects.places:
             clean, of_places = redact_places(clean, rules, path, MAX_DEPTH, first)
             walk.receipts += [Receipt(path, rule) for path, rule in of_places]
         return clean, counted(walk.receipts)
@@ -96,80 +144,59 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "", first: int 
         return MARKER, [Receipt(path, "failure")]
 
 
-def may_hold_secrets(
-    values: Iterable[Any], rules: Rules = DEFAULT_RULES, outside: frozenset[str] | None = None
-) -> bool:
-    """Return False if `redact` would change none of these values, True if it must look closer.
+class _Content(NamedTuple):
+    """What the filters search in values."""
 
-    One call for many values is much cheaper than many calls. A Raw is searched without decoding it; if that is not
-    possible the result is True. `outside` are the names that the paths of these values consist of; None: any.
-    """
-    if rules.functions:
-        return True
-    texts = _texts_of(values, rules)
-    return (
-        texts is None
-        or filter_of(rules).finds(texts.texts, texts.written)
-        or _may_have_places(texts, rules, outside=outside)
-    )
-
-
-class _Texts(NamedTuple):
-    """The texts, undecoded JSON documents and keys that the filters search."""
-
-    texts: list[str]
-    written: list[bytes]
-    """Undecoded JSON documents."""
+    texts: list[Text]
     keys: set[str]
     """The keys of path rules that decoded values have."""
+    is_secret: bool
+    """Whether a key is that of a secret, or values are nested too deeply."""
 
 
-def _may_have_places(texts: _Texts | None, rules: Rules, *, outside: frozenset[str] | None) -> bool:
-    if not rules.paths or texts is None:
-        return bool(rules.paths)
+def _may_have_places(content: _Content, rules: Rules, outside: frozenset[str] | None) -> bool:
+    if rules.functions or not rules.paths:
+        return bool(rules.functions)
     if outside is not None:
         # Few different sets, so that their filters stay in the cache.
         outside &= rules.path_keys
-    return place_filter_of(rules, outside).finds(texts.keys, texts.texts, texts.written)
+    return place_filter_of(rules, outside).finds(content.keys, content.texts)
 
 
-def _texts_of(values: Iterable[Any], rules: Rules) -> _Texts | None:
-    """Return all texts of these values; None if a key is that of a secret, or if they are nested too deeply."""
+def _content_of(values: Iterable[Any], rules: Rules) -> _Content:
     harmless = rules.harmless
     path_keys = rules.path_keys
-    texts = _Texts([], [], set())
+    texts: list[Text] = []
+    keys: set[str] = set()
+    is_secret = False
     level = list(values)
     # The values of the innermost allowed container are one level below it.
     for _depth in range(MAX_DEPTH + 2):
         # Every stored value passes here, so exact types are checked first, for a whole level at once.
-        texts.texts.extend([node for node in level if type(node) is str])
+        texts.extend([node for node in level if type(node) is str])
         if rules.integers:
-            texts.texts.extend([str(node) for node in level if type(node) is int])
+            texts.extend([node for node in level if type(node) is int])
         nodes = [node for node in level if type(node) not in _LEAVES]
         if not nodes:
-            return texts
+            return _Content(texts, keys, is_secret)
         level = []
         for node in nodes:
             if isinstance(node, dict):
                 if path_keys:
-                    texts.keys.update(path_keys.intersection(node))
+                    keys.update(path_keys.intersection(node))
                     for key in node:
                         if isinstance(key, str) and "." in key:
-                            texts.keys.update(path_keys.intersection(key.split(".")))
+                            keys.update(path_keys.intersection(key.split(".")))
                 if not harmless.issuperset(node):
-                    if _has_secret_key(node, rules):
-                        return None
-                    texts.texts.extend([key for key in node if isinstance(key, str) and rules.searches(key)])
+                    is_secret = is_secret or _has_secret_key(node, rules)
+                    texts.extend([key for key in node if isinstance(key, str) and rules.searches(key)])
                 level += node.values()
             elif isinstance(node, (list, tuple)):
-                if len(node) == 2 and _rule_of_pair(node, rules) is not None:
-                    return None
+                is_secret = is_secret or (len(node) == 2 and _rule_of_pair(node, rules) is not None)
                 level += node
-            elif isinstance(node, Raw):
-                texts.written.append(bytes(node))
-            elif isinstance(node, str):
-                texts.texts.append(node)
-    return None
+            elif isinstance(node, (str, Raw)):
+                texts.append(node)
+    return _Content(texts, keys, is_secret=True)
 
 
 def _has_secret_key(mapping: dict[Any, Any], rules: Rules) -> bool:
@@ -186,27 +213,36 @@ def _has_secret_key(mapping: dict[Any, Any], rules: Rules) -> bool:
 class _Walk:
     """Copy of one value without its secrets, with the receipts."""
 
-    def __init__(self, rules: Rules, first: int) -> None:
+    def __init__(self, rules: Rules, suspects: Set[int], first: int) -> None:
         self.rules = rules
+        self.suspects = suspects
         self.first = first
         self.quick = filter_of(rules)
         self.receipts: list[Receipt] = []
 
     def value(self, value: Any, path: str, depth: int) -> Any:
-        if isinstance(value, str):
-            return self.text(value, path)
         if isinstance(value, (dict, list, tuple)):
             if depth > MAX_DEPTH:
                 return self.drop(path, "depth")
             return self.mapping(value, path, depth) if isinstance(value, dict) else self.sequence(value, path, depth)
+        if id(value) not in self.suspects:
+            return value
+        if isinstance(value, str):
+            return self.text(value, path)
         if isinstance(value, Raw):
-            decoded = json.decode(value)
-            clean = self.value(decoded, path, depth)
-            return value if clean is decoded else clean
+            return self.raw(value, path, depth)
         if self.rules.integers and type(value) is int:
             text = str(value)
             return value if self.text(text, path) is text else MARKER
         return value
+
+    def raw(self, raw: Raw, path: str, depth: int) -> Any:
+        decoded = json.decode(raw)
+        (inside,) = suspects_of(((decoded,),), self.rules)
+        around, self.suspects = self.suspects, inside.texts
+        clean = self.value(decoded, path, depth)
+        self.suspects = around
+        return raw if clean is decoded else clean
 
     def mapping(self, mapping: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
         changed: dict[Any, Any] | None = None
@@ -216,6 +252,8 @@ class _Walk:
             rule = self.rules.rule_for(key) if isinstance(key, str) else None
             if rule is None and key == "value":
                 rule = named
+            if rule is None and self.passes(item):
+                continue
             # Receipts are shown to everybody who sees the place.
             below = _below(path, names.get(key, key))
             if rule is not None and is_secret(item, rule):
@@ -227,18 +265,24 @@ class _Walk:
                 changed[key] = clean
         return _renamed(mapping if changed is None else changed, names)
 
+    def passes(self, item: Any) -> bool:
+        """Return whether an item is kept, wherever it is."""
+        return type(item) in _LEAVES and id(item) not in self.suspects
+
     def names_of(self, mapping: dict[Any, Any], path: str) -> dict[str, str]:
         """Return the keys that hold secrets, as in `{"ghp_...": 1}`, and what is left of them."""
         return {
             key: clean
             for key in mapping
-            if isinstance(key, str) and self.rules.searches(key) and (clean := self.text(key, path)) is not key
+            if id(key) in self.suspects and self.rules.searches(key) and (clean := self.text(key, path)) is not key
         }
 
     def sequence(self, sequence: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[Any] | tuple[Any, ...]:
         changed: list[Any] | None = None
         of_pair = _rule_of_pair(sequence, self.rules) if len(sequence) == 2 else None
         for index, item in enumerate(sequence):
+            if of_pair is None and self.passes(item):
+                continue
             below = f"{path}[{index if depth else index + self.first}]"
             clean = self.drop(below, of_pair.name) if of_pair and index else self.value(item, below, depth + 1)
             if clean is not item:
@@ -249,22 +293,23 @@ class _Walk:
         return changed if isinstance(sequence, list) else tuple(changed)
 
     def text(self, text: str, path: str) -> str:
+        """Return a suspicious text without its secrets."""
         # Only patterns of users may match so little.
-        if (len(text) <= 4 and not self.quick.of_users) or not self.quick.finds([text]):
+        if len(text) <= 4 and not self.quick.of_users:
             return text
         if "\\u00" in text:
             # Programs also write escapes in text that is not JSON.
             plain = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
             if plain != text:
-                clean = self.text(plain, path)
+                clean = self.text(plain, path) if self.quick.hits([plain]) else plain
                 return text if clean is plain else clean
         if is_json(text):
             return self.json(text, path)
         low = text.lower()
         shapes = [
             shape
-            for shape in self.rules.shapes
-            if not shape.anchors or any(anchor in text or anchor in low for anchor in shape.anchors)
+            for shape, anchors in self.rules.shapes_by_anchors
+            if not anchors or any(map(low.__contains__, anchors))
         ]
         for shape in shapes:
             if shape.before_names:
@@ -292,12 +337,13 @@ class _Walk:
 
     def json(self, text: str, path: str) -> str:
         changes: list[tuple[int, int, str]] = []
-        for part in parts_of_json(text, self.rules):
-            if isinstance(part, SecretText):
-                changes.append((part.start, part.end, self.mark(part, path)))
-            else:
-                inner = self.text(part.text, path)
-                if inner is not part.text:
+        parts = parts_of_json(text, self.rules)
+        while some := list(islice(parts, _PARTS_TOGETHER)):
+            suspects = self.quick.hits([part.text if isinstance(part, InnerText) else "" for part in some])
+            for index, part in enumerate(some):
+                if isinstance(part, SecretText):
+                    changes.append((part.start, part.end, self.mark(part, path)))
+                elif index in suspects and (inner := self.text(part.text, path)) is not part.text:
                     changes.append((part.start, part.end, part.encode(inner)))
         return _with_changes(text, changes)
 

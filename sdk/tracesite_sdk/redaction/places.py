@@ -107,7 +107,7 @@ class _Walk:
         return items if any(new is not old for new, old in zip(items, sequence, strict=True)) else sequence
 
     def json(self, text: str, depth: int) -> str:
-        if not self.functions and not self.in_text.finds(frozenset(), (text,), ()):
+        if not self.functions and not self.in_text.finds(frozenset(), (text,)):
             return text
         try:
             inside = msgspec.json.decode(text)

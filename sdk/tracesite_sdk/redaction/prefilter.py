@@ -13,15 +13,20 @@ from __future__ import annotations
 # Imported here, because the first encoding imports it: a child that is forked at that moment would wait for it for ever.
 import encodings.utf_16_be  # noqa: F401
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from json import loads
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from msgspec import json
+from msgspec import Raw, json
 
 from .rules import Rules
+
+Text: TypeAlias = str | int | Raw
+"""What is searched: a text, an integer for its digits, or undecoded JSON."""
 
 # Rare characters and fragments in lower-case traces, the rarest first. Literals without one are their own pin.
 _PINS: Final = ("~", "_", "k", "-", "p", "b", "v", "cre", "auth", "://", "sig")
@@ -62,7 +67,7 @@ _JSON_ESCAPE: Final = re.compile(
 _SHORT_ESCAPES: Final = {
     rb"\"": b'"', rb"\\": b"\\", rb"\/": b"/", rb"\b": b"\b", rb"\f": b"\f", rb"\n": b"\n", rb"\r": b"\r", rb"\t": b"\t",
 }  # fmt: skip
-_RARE: Final = b"~JKG_"
+_RARE: Final = b"~JKG_\\"
 # ASCII that is escaped without need, and may be part of a key.
 _HIDDEN: Final = re.compile(rb"\\u00[2-7]")
 _ESCAPED_KEY: Final = re.compile(r"[\x00-\x1f\"'\\/<>&=+]")
@@ -88,21 +93,18 @@ class Search(NamedTuple):
     kinds: Kinds | None = None
     """For the group `part`."""
 
-    def matches(self, text: bytes) -> Iterator[re.Match[bytes]]:
-        """Yield the matches."""
-        if self.also and not any(part in text for part in self.also):
-            return
-        at = text.find(self.pin)
+    def first(self, text: bytes, at: int) -> re.Match[bytes] | None:
+        """Return the first match from an offset on."""
+        at = text.find(self.pin, at)
         if len(self.pin) == 1 and self.pin in _RARE:
             # `bytes.find` uses memchr for a single byte; `re` before 3.12 compares byte by byte.
             for _few in range(24):
                 if at < 0:
-                    return
+                    return None
                 if match := self.pattern.match(text, at):
-                    yield match
+                    return match
                 at = text.find(self.pin, at + 1)
-        if at >= 0:
-            yield from self.pattern.finditer(text, at)
+        return self.pattern.search(text, at) if at >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,13 @@ class Filter:
     """Searches derived from one set of rules."""
 
     exact: tuple[Search, ...]
-    """Case-sensitive searches for anchors with capitals, which are rare in text."""
+    """Case-sensitive searches for anchors with capitals, which are rare in text, and for JSON escapes that may be part of a name
+    or secret."""
     searches: tuple[Search, ...]
     """Searches in lower-case text. Their groups: `name` for words, `part` for words that count only after others, `value` for
     the key of `{"name": "token", "value": "x"}`."""
     foreign: tuple[bytes, ...]
     """Non-ASCII words; of words with upper and lower case only one character, in both cases."""
-    escapes: re.Pattern[bytes]
-    """Matches JSON escapes that may be part of a name or secret."""
     foreign_words: re.Pattern[str] | None
     shapes: tuple[re.Pattern[str], ...]
     """Patterns of shapes without anchors, which every text is searched with."""
@@ -129,90 +130,120 @@ class Filter:
         """Return whether there are shapes without anchors. They are the users', because Tracesite's own all have anchors."""
         return bool(self.shapes or self.quick)
 
-    def finds(self, texts: Sequence[str], written: Sequence[bytes] = ()) -> bool:
-        """Return False only if no rule can match in these texts and these undecoded JSON documents."""
-        if self.shapes and self._find_shape(texts, written):
-            return True
+    def hits(self, texts: Sequence[Text]) -> set[int]:
+        """Return the indexes of all texts in which a rule may match, and of few others.
+
+        One call for many texts is much cheaper than many calls.
+        """
         # At most two copies of the texts exist at a time, because a text may have 50 MB.
-        pieces = [text.encode("utf-8", "surrogatepass") for text in texts]
-        begin_of_json = sum(map(len, pieces)) + len(pieces)
-        pieces += written
+        pieces = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else _encoded(text) for text in texts]
+        look = _Look(texts, begins=[0, *accumulate(len(piece) + 1 for piece in pieces)])
+        # In a text, this is no escape.
+        look.found.update(i for i, text in enumerate(texts) if isinstance(text, Raw) and rb"\b" in pieces[i])
+        if self.of_users:
+            look.found.update(self._hits_of_users(texts, pieces))
         encoded = b"\n".join(pieces)
-        if self.quick and self._find_quickly(pieces, encoded):
-            return True
-        if (backslash := encoded.find(b"\\")) >= 0 and (
-            self.escapes.search(encoded, backslash) or encoded.find(rb"\b", begin_of_json) >= 0
-        ):
-            return True
-        if foreign := [piece for piece in pieces if not piece.isascii()]:
-            rest = b"\n".join(foreign).translate(None, _ASCII)
-            if self._is_foreign(rest, foreign):
-                return True
-            if _WIDE_COLON in rest:
-                # Replaced by as many bytes, so that offsets stay valid.
-                encoded = encoded.replace(_WIDE_COLON, b":::")
-        del pieces, foreign
+        del pieces
+        if not encoded.isascii():
+            look.found.update(self._foreign_hits(encoded, look.begins))
+            # Replaced by as many bytes, so that offsets stay valid.
+            encoded = encoded.replace(_WIDE_COLON, b":::")
         for search in self.exact:
-            for _found in search.matches(encoded):
-                return True
+            look.add(search, encoded)
         low = encoded.lower()
         del encoded
-        return self._find_in_lower_case(low, begin_of_json)
-
-    def _find_shape(self, texts: Sequence[str], written: Sequence[bytes]) -> bool:
-        strings = [*texts, *(text for document in written for text in _strings_of(document))]
-        return any(pattern.search(text) for pattern in self.shapes for text in strings)
-
-    def _find_quickly(self, pieces: Sequence[bytes], encoded: bytes) -> bool:
-        # The escapes of JSON may be part of a secret.
-        escaped = [piece for piece in pieces if b"\\" in piece and piece.lstrip()[:1] in (b"{", b"[", b'"')]
-        inside = [_JSON_ESCAPE.sub(_unescaped, piece) for piece in escaped]
-        joined = b"\n".join([encoded, *inside]) if inside else encoded
-        return any(quick(joined) for quick in self.quick)
-
-    def _find_in_lower_case(self, low: bytes, begin_of_json: int) -> bool:
-        """Return whether text in lower case may have a secret, or the name of one. JSON documents begin at this offset."""
-        groups = set()
         for search in self.searches:
-            # Text without an end of a word, such as "secretsecret...", is not read again for each name in it.
-            endless, quote, is_field = 0, -1, False
-            for match in search.matches(low):
-                group = match.lastgroup
-                if group is None:
-                    return True
-                groups.add(group)
-                end = match.end()
-                in_json = match.start() >= begin_of_json
-                if group == "value" or (group == "part" and not _counts(end, low, search.kinds, in_json=in_json)):
-                    continue
-                if in_json and quote < end:
-                    after = _QUOTE.search(low, end)
-                    quote = len(low) if after is None else after.start()
-                    is_field = _FIELD.match(low, quote) is not None
-                if in_json and is_field and quote - end <= _LONGEST_FIELD:
-                    return True
-                if end >= endless:
-                    if _AHEAD.match(low, end):
-                        return True
-                    letters = _REST.match(low, end)
-                    endless = 0 if letters is None else letters.end() - _MOST_AHEAD
+            look.add(search, low)
         # In `{"name": "token", "value": "x"}` the value does not follow the word.
-        return len(groups) > 1 and "value" in groups
+        return look.found | (look.named & look.valued)
 
-    def _is_foreign(self, rest: bytes, pieces: Sequence[bytes]) -> bool:
-        if any(letter in rest for letter in _BETWEEN_LETTERS):
-            return True
-        return (
-            self.foreign_words is not None
-            and any(part in rest for part in self.foreign)
-            and any(self.foreign_words.search(piece.decode("utf-8", "surrogatepass").lower()) for piece in pieces)
-        )
+    def _hits_of_users(self, texts: Sequence[Text], pieces: Sequence[bytes]) -> Iterator[int]:
+        if self.shapes:
+            for index, text in enumerate(texts):
+                strings = _strings_of(bytes(text)) if isinstance(text, Raw) else (str(text),)
+                if any(pattern.search(string) for string in strings for pattern in self.shapes):
+                    yield index
+        if self.quick:
+            plain = [_with_plain(piece) if b"\\" in piece else piece for piece in pieces]
+            joined = b"\n".join(plain)
+            for quick in self.quick:
+                if quick(joined):
+                    yield from (index for index, piece in enumerate(plain) if quick(piece))
+
+    def _foreign_hits(self, encoded: bytes, begins: Sequence[int]) -> Iterator[int]:
+        """Yield the texts with names, or ends of names, that are not ASCII."""
+        rest = encoded.translate(None, _ASCII)
+        parts = [part for part in (*_BETWEEN_LETTERS, *self.foreign) if part in rest]
+        if not parts:
+            return
+        for index, (begin, after) in enumerate(pairwise(begins)):
+            piece = encoded[begin : after - 1]
+            if any(part in piece for part in parts) and (
+                any(letter in piece for letter in _BETWEEN_LETTERS)
+                or (self.foreign_words and self.foreign_words.search(piece.decode("utf-8", "surrogatepass").lower()))
+            ):
+                yield index
 
 
-def _counts(end: int, low: bytes, kinds: Kinds | None, *, in_json: bool) -> bool:
-    """Return whether the word before a `part` makes it a name."""
+@dataclass
+class _Look:
+    """A look at texts that are joined, one per line, by one search after the other."""
+
+    texts: Sequence[Text]
+    begins: Sequence[int]
+    """The offset of each text, and one more than that of the end."""
+    found: set[int] = field(default_factory=set)
+    """The indexes of texts in which a rule may match."""
+    named: set[int] = field(default_factory=set)
+    valued: set[int] = field(default_factory=set)
+    """The indexes of texts with the name of a secret, and of those with the key `value`."""
+
+    def add(self, search: Search, joined: bytes) -> None:
+        """Add the texts that a search matches. The rest of a text that was found is passed over."""
+        if search.also and not any(part in joined for part in search.also):
+            return
+        # Text without an end of a word, such as "secretsecret...", is not read again for each name in it.
+        at, endless, quote, is_field = 0, 0, -1, False
+        while match := search.first(joined, at):
+            index = bisect_right(self.begins, match.start()) - 1
+            begin, at, end = self.begins[index], match.end(), self.begins[index + 1] - 1
+            group = match.lastgroup
+            if index in self.found or group is None:
+                self.found.add(index)
+                at = end
+                continue
+            (self.valued if group == "value" else self.named).add(index)
+            in_json = isinstance(self.texts[index], Raw)
+            if group == "value" or (group == "part" and not _counts(begin, at, joined, search.kinds, in_json=in_json)):
+                continue
+            if in_json and quote < at:
+                after = _QUOTE.search(joined, at, end)
+                quote = end if after is None else after.start()
+                is_field = _FIELD.match(joined, quote, end) is not None
+            if (in_json and is_field and quote - at <= _LONGEST_FIELD) or (
+                at >= endless and _AHEAD.match(joined, at, end)
+            ):
+                self.found.add(index)
+                at = end
+            elif at >= endless:
+                letters = _REST.match(joined, at, end)
+                endless = 0 if letters is None else letters.end() - _MOST_AHEAD
+
+
+def _encoded(text: Text) -> bytes:
+    return bytes(text) if isinstance(text, Raw) else str(text).encode("utf-8", "surrogatepass")
+
+
+def _with_plain(piece: bytes) -> bytes:
+    """Return a text, and behind it the same without the escapes of JSON, which may be part of a secret."""
+    is_json = piece.lstrip()[:1] in (b"{", b"[", b'"')
+    return piece + b"\n" + _JSON_ESCAPE.sub(_unescaped, piece) if is_json else piece
+
+
+def _counts(begin: int, end: int, low: bytes, kinds: Kinds | None, *, in_json: bool) -> bool:
+    """Return whether the word before a `part` makes it a name, in a text that begins at `begin`."""
     assert kinds, "searches with this group have them"
-    return (kinds.in_json if in_json else kinds.in_text).search(low, max(0, end - 40), end) is not None
+    return (kinds.in_json if in_json else kinds.in_text).search(low, max(begin, end - 40), end) is not None
 
 
 def _kinds_of(kinds: Iterable[str], parts: Iterable[tuple[str, str, str]]) -> Kinds:
@@ -266,7 +297,7 @@ def filter_of(rules: Rules) -> Filter:
     kinds = _kinds_of({kind for rule in keys for kind in rule.only_after or ()}, parts)
     common = _pinned(_PINS, {"": lower, "P<name>": names, "P<part>": parts, "P<value>": [('"value', "", "")]})
     return Filter(
-        exact=tuple(_pinned(_CAPITALS, {"": exact})),
+        exact=(Search(b"\\", (), _escapes(foreign)), *_pinned(_CAPITALS, {"": exact})),
         searches=(
             *(search._replace(kinds=kinds) for search in common),
             *(
@@ -276,7 +307,6 @@ def filter_of(rules: Rules) -> Filter:
             ),
         ),
         foreign=tuple(sorted({part.encode() for word in foreign for part in _parts_of(word)})),
-        escapes=_escapes(foreign),
         foreign_words=re.compile("|".join(map(re.escape, foreign))) if foreign else None,
         shapes=tuple(shape.pattern for shape in shapes if not shape.anchors and shape.quick is None),
         quick=tuple(dict.fromkeys(shape.quick for shape in shapes if shape.quick is not None)),
@@ -292,9 +322,11 @@ class PlaceFilter:
     ends: Mapping[str, tuple[bytes, ...]]
     """How JSON may write the end of each of these keys."""
 
-    def finds(self, seen: Set[str], texts: Iterable[str], written: Iterable[bytes]) -> bool:
-        """Return False only if no rule can match, given the decoded keys, the texts, and undecoded JSON documents."""
-        encoded = b"\n".join([*(text.encode("utf-8", "surrogatepass") for text in texts if "{" in text), *written])
+    def finds(self, seen: Set[str], texts: Iterable[Text]) -> bool:
+        """Return False only if no rule can match, given the decoded keys and the texts."""
+        encoded = b"\n".join(
+            [_encoded(text) for text in texts if isinstance(text, Raw) or (isinstance(text, str) and "{" in text)]
+        )
         if _HIDDEN.search(encoded):
             return True
         keys_found = seen | {key for key in self.ends.keys() - seen if any(end in encoded for end in self.ends[key])}
@@ -337,7 +369,7 @@ def _ends_of_key(key: str) -> tuple[bytes, ...]:
 
 
 def _escapes(foreign: Iterable[str]) -> re.Pattern[bytes]:
-    """Return a pattern of the JSON escapes that may be a part of a name or secret.
+    """Return a pattern of the JSON escapes that may be part of a name or secret.
 
     These are escaped slashes, ASCII and white space, the letters that become ASCII in lower case, the wide colon, and
     the non-ASCII words. Other escaped letters are frequent in text that is not English, and hide nothing.

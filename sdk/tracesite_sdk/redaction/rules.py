@@ -139,9 +139,13 @@ class Rules:
                     self.verdicts.clear()
                     self.harmless.clear()
                 self.verdicts[name] = verdict
-                if verdict is None and name != "value" and (_is_word(name) or not self.searches(name)):
+                if verdict is None and name != "value" and not self._may_be_secret(name):
                     self.harmless.add(name)
             return verdict
+
+    def _may_be_secret(self, name: str) -> bool:
+        """Return whether a key must be searched each time. A word has no `name=value` in it, but may be a token of letters."""
+        return self.searches(name) and (not _is_word(name) or any(shape.pattern.search(name) for shape in self.shapes))
 
     def searches(self, name: str) -> bool:
         """Return whether secrets are looked for in a key: in long ones, and with the patterns of users in all that are no words,
@@ -184,6 +188,11 @@ class Rules:
     def integers(self) -> bool:
         """Return whether integers may be secrets by their form."""
         return any(shape.accept is not None for shape in self.shapes)
+
+    @cached_property
+    def shapes_by_anchors(self) -> tuple[tuple[Shape, tuple[str, ...]], ...]:
+        """The shapes, each with its anchors in lower case."""
+        return tuple((shape, tuple(anchor.lower() for anchor in shape.anchors)) for shape in self.shapes)
 
     @cached_property
     def words(self) -> re.Pattern[str]:

@@ -7,31 +7,31 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tracesite_sdk.redaction.engine import Receipt, may_hold_secrets
+from tracesite_sdk.redaction.engine import Receipt, Suspects, suspects_of
 from tracesite_sdk.redaction.engine import redact as redact_value
+from tracesite_sdk.redaction.places import steps_of
 from tracesite_sdk.redaction.rules import Rules
 
 from .span import LogRecord, Scope, Span
 
-_TOGETHER = 16
-"""Items that are checked at once: nearly all are clean, and one check of many is much cheaper than one of each."""
-
 
 def redact(items: Sequence[Span | LogRecord], rules: Rules) -> list[Span | LogRecord]:
     """Return the items without secrets, with a receipt for each in `redactions`."""
-    redacted: list[Span | LogRecord] = []
-    for first in range(0, len(items), _TOGETHER):
-        some: Sequence[Span | LogRecord] = items[first : first + _TOGETHER]
-        values = [_values_of(item) for item in some]
-        if may_hold_secrets(values, rules):
-            some = [_redacted(item, of_item, rules) for item, of_item in zip(some, values, strict=True)]
-        redacted += some
-    return redacted
+    values = [_values_of(item) for item in items]
+    outside = frozenset(step for item in items for step in steps_of(_path_of(item))) if rules.paths else None
+    suspects = suspects_of(([of_item] for of_item in values), rules, outside)
+    return [_redacted(*one, rules) for one in zip(items, values, suspects, strict=True)]
 
 
-def _redacted(item: Span | LogRecord, values: dict[str, Any], rules: Rules) -> Span | LogRecord:
-    clean, receipts = redact_value(values, rules, path=f"spans.{item.span_id}")
+def _redacted(item: Span | LogRecord, values: dict[str, Any], suspects: Suspects, rules: Rules) -> Span | LogRecord:
+    if not suspects:
+        return item
+    clean, receipts = redact_value(values, rules, _path_of(item), suspects=suspects)
     return _with_values(item, clean, receipts) if receipts else item
+
+
+def _path_of(item: Span | LogRecord) -> str:
+    return f"spans.{item.span_id}"
 
 
 def _values_of(item: Span | LogRecord) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 Redaction comes before cutting, because a secret at the place of the cut would be half a secret. The event reports both:
 `redactions` as receipts, `truncated` as paths. No other module makes `Clean` events, so no sink gets any other event.
 
-Nearly all entries hold no secret, so a batch is searched as a whole first; see redaction/engine.py for the rules.
+Nearly all entries hold no secret, so many are searched at once first; see redaction/engine.py for the rules.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
@@ -29,7 +29,7 @@ from tracesite_sdk.recorder.capture.entries import (
 )
 from tracesite_sdk.recorder.guard import instead_of_failing
 from tracesite_sdk.records.event_types import EventType
-from tracesite_sdk.redaction.engine import MAX_DEPTH, Receipt, counted, may_hold_secrets, redact
+from tracesite_sdk.redaction.engine import MAX_DEPTH, Receipt, counted, redact, suspects_of
 from tracesite_sdk.redaction.rules import DEFAULT_RULES, MARKER, Rules, Shape, key_named
 
 from .sinks import Clean
@@ -127,9 +127,9 @@ def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
     """Return the events of these entries, in the same order."""
     if privacy.lean:
         entries = [_lean(entry) for entry in entries]
-    contents = [value for entry in entries for value in entry.content.values()]
-    closely = bool(privacy.functions) or _may_hold_secrets(contents, privacy.rules)
-    return [_event(entry, privacy, closely) for entry in entries]
+    suspects = suspects_of((map(_frozen, entry.content.values()) for entry in entries), privacy.rules)
+    closely = [bool(privacy.functions or of_entry) for of_entry in suspects]
+    return [_event(*one, privacy) for one in zip(entries, closely, strict=True)]
 
 
 def clean_document(document: Mapping[str, Any], privacy: Privacy) -> dict[str, Any]:
@@ -179,10 +179,10 @@ def report_of_losses(message: MessageSubject, losses: Mapping[str, int], name: s
     return Clean(_encode(event | {"level": "warn", "category": "system"}))
 
 
-def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
+def _event(entry: Entry, closely: bool, privacy: Privacy) -> Clean:
     _kind, number, scope, name, fields, content, *_rest = entry
     data = dict(fields)
-    if closely and (privacy.functions or _may_hold_secrets(content.values(), privacy.rules)):
+    if closely:
         content, receipts = _redacted(content, privacy)
         if receipts:
             data["redactions"] = [receipt.as_json() for receipt in receipts]
@@ -238,10 +238,10 @@ def _seconds(seconds: int) -> str:
 # --- Secrets ----------------------------------------------------------------------------------------------------------
 
 
-def _may_hold_secrets(values: Iterable[Any], rules: Rules) -> bool:
-    """Return whether frozen values, texts and JSON, may hold secrets."""
-    frozen = [value.kept if type(value) is Cut else value for value in values]
-    return may_hold_secrets([Raw(value) if type(value) is bytes else value for value in frozen], rules)
+def _frozen(value: Any) -> Any:
+    """Return what is searched of a frozen value, a text or JSON."""
+    kept = value.kept if type(value) is Cut else value
+    return Raw(kept) if type(kept) is bytes else kept
 
 
 def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[Receipt]]:
