@@ -117,7 +117,7 @@ from messages_app.sql.periods import Period  # noqa: E402
 from tests.encryption import MASTER_KEY, master_key  # noqa: E402
 from tests.traces_app.conftest import NOON  # noqa: E402
 from traces_app.admin import compare_page, home, snapshot_pages, tool_pages  # noqa: E402
-from traces_app.ingest import prices  # noqa: E402
+from traces_app.ingest import large_traces, prices  # noqa: E402
 from traces_app.ingest.partitions import TABLES, ensure_periods  # noqa: E402
 from traces_app.models import ModelPrice  # noqa: E402
 from traces_app.queries.search import found, in_run  # noqa: E402
@@ -145,6 +145,7 @@ def nothing_remembered_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(prices, "_PRICES", BoundedCache(1))
     monkeypatch.setattr(masking, "_CACHE", BoundedCache(10_000))
+    monkeypatch.setattr(large_traces, "_known", BoundedCache(1_000, max_age=1))
 
 
 @pytest.fixture(autouse=True)

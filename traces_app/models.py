@@ -507,6 +507,29 @@ class Span(models.Model):
         return f"{self.trace_id.hex}"
 
 
+class LargeTrace(models.Model):
+    """A trace of so many spans that a job makes its messages: see traces_app.ingest.large_traces."""
+
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    trace_id = models.UUIDField()
+    version = models.BigIntegerField(default=0)
+    """Grows with each delivery."""
+    is_over = models.BooleanField(default=False)
+    """Whether its root has ended since its messages were made last."""
+    due_at = models.DateTimeField(null=True)
+    """When its messages are made again; null if they are those of all deliveries."""
+    rests_until = models.DateTimeField()
+    """Before this time they are only made if its root has ended."""
+    used_at = models.DateTimeField()
+    """The time of the last delivery."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "trace_id"], name="large_trace")]
+
+    def __str__(self) -> str:
+        return self.trace_id.hex
+
+
 class ScoreQuerySet(models.QuerySet["Score"]):
     def alive(self) -> ScoreQuerySet:
         """Return the scores that are not deleted, nor what they are about."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -37,19 +37,22 @@ from access_app.masking import masking_of
 from messages_app.models import Message, Session
 from messages_app.sql.periods import Period
 from messages_app.writes import NO_RUN_LEFT, Counts, add_to_session, update_last_run
+from traces_app.ingest import large_traces
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.joined_traces import JOINED, JoinedTrace, decode_joined, homes_of
+from traces_app.ingest.large_traces import large_among, note_delivery
 from traces_app.ingest.partitions import ensure_periods, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.scores import attach_scores, detach_sessions, store_named_scores
-from traces_app.ingest.sql import insert_rows
+from traces_app.ingest.sql import BY_ID, insert_rows
 from traces_app.ingest.tables import SPANS, Row
 from traces_app.ingest.turns import take_turns
 from traces_app.models import Context
 from traces_app.models import Span as SpanRow
 from tracesite_sdk import records
 from tracesite_sdk.records import ids, pg_text
+from tracesite_sdk.records.health_flags import TRUNCATED
 from tracesite_sdk.redaction.engine import redact as redact_value
 from tracesite_sdk.redaction.rules import Rules
 from tracesite_sdk.spans.conversation import (
@@ -75,7 +78,9 @@ logger = logging.getLogger(__name__)
 TOO_MUCH_MEDIA = "too_much_media"
 """Why a file is refused: those of its trace would be more than MOST_MEDIA_OF_TRACE."""
 MOST_SPANS_OF_TRACE = 50_000
-"""Deliveries of one trace that are read to make its messages; further ones are refused."""
+"""Deliveries of one trace, in the order of their times, of which its messages are made; further ones are stored and counted."""
+SPANS_LEFT_OUT = "spans_left_out"
+"""Key in the metadata of the last message of a trace: the deliveries beyond MOST_SPANS_OF_TRACE."""
 MOST_MEDIA_OF_TRACE = 64 * 2**20
 """Bytes of the files of one trace as they are stored: in Base64, and encrypted if the project is. All are read to make its
 messages; further ones are refused, and of those from before the limit the first are read."""
@@ -101,6 +106,13 @@ _WITH_MESSAGES = (
     "SELECT DISTINCT request_id FROM messages_app_message "
     "WHERE project_id = %s AND request_id = ANY(%s) AND request_id <> '' AND metadata ? %s"
 )
+# Whether the session of a trace with messages is deleted; no row if the trace has no message.
+_REFUSAL = """
+    SELECT session.deleted_at IS NOT NULL
+    FROM messages_app_message AS message JOIN messages_app_session AS session ON session.id = message.session_id
+    WHERE message.project_id = %s AND message.request_id = %s AND message.request_id <> '' AND message.metadata ? %s
+    LIMIT 1
+    """
 # Prepared, because nearly always only the own messages have the ids. Measured with 24 months: 0.5 ms instead of 10.
 _WITH_CALLS = "SELECT message_id FROM traces_app_toolcall WHERE call_id = ANY(%s) AND call_id <> '' LIMIT %s"
 # Not prepared, because PostgreSQL has to choose between the ids of the calls and the session.
@@ -111,6 +123,7 @@ _HOLDERS = """
     AND message.request_id <> ALL(%s)
     GROUP BY message.session_id, call.call_id HAVING count(*) <= %s
     """
+_Result = TypeVar("_Result")
 _Item = Span | LogRecord | Media
 """A delivered item of a trace."""
 _decode_media = msgspec.json.Decoder(Media).decode
@@ -154,35 +167,38 @@ class _Delivery:
         return self.item.trace_id
 
 
-class _Pieces(NamedTuple):
+@dataclass(kw_only=True)
+class _Pieces:
     """The deliveries of a trace."""
 
-    spans: list[Span]
-    logs: list[LogRecord]
-    media: list[Media]
-    row_ids: list[UUID]
-
-    @classmethod
-    def empty(cls) -> _Pieces:
-        return cls([], [], [], [])
+    spans: list[Span] = field(default_factory=list)
+    logs: list[LogRecord] = field(default_factory=list)
+    media: list[Media] = field(default_factory=list)
+    row_ids: list[UUID] = field(default_factory=list)
+    left_out: int = 0
+    """Further ones, beyond MOST_SPANS_OF_TRACE."""
 
     def add(self, row_id: UUID, item: _Item) -> None:
         self.row_ids.append(row_id)
-        if isinstance(item, Span):
+        if len(self.spans) + len(self.logs) >= MOST_SPANS_OF_TRACE and not isinstance(item, Media):
+            self.left_out += 1
+        elif isinstance(item, Span):
             self.spans.append(item)
         elif isinstance(item, LogRecord):
             self.logs.append(item)
         else:
             self.media.append(item)
 
-    def __len__(self) -> int:
-        return len(self.spans) + len(self.logs) + len(self.media)
-
     def session(self) -> records.Session:
         """Return the session of the trace, of its spans with their log records and the files that they name."""
         spans, left_out = with_media(_with_logs(self.spans, self.logs), self.media)
         session = session_of_trace(spans)
-        return replace(session, messages=with_flag(session.messages or (), left_out)) if left_out else session
+        messages = with_flag(session.messages or (), left_out) if left_out else [*(session.messages or ())]
+        if self.left_out and messages:
+            last = messages[-1]
+            metadata = {**(last.metadata or {}), SPANS_LEFT_OUT: self.left_out}
+            messages[-1] = replace(last, metadata=metadata, health=sorted({*(last.health or ()), TRUNCATED}))
+        return replace(session, messages=messages)
 
 
 def record_spans(
@@ -193,10 +209,12 @@ def record_spans(
     *,
     outcome: SpanOutcome | None = None,
     now: datetime | None = None,
+    at_once: bool = False,
 ) -> SpanOutcome:
     """Store the valid ones of these spans and log records, and update the messages of their traces.
 
-    When it returns, everything accepted is committed. Invalid ones, and those of purged or deleted traces, are refused one
+    When it returns, everything accepted is committed. The messages of a large trace follow later, by a job, unless all are to be
+    made `at_once`. Invalid ones, and those of purged or deleted traces, are refused one
     by one, in the `outcome`, which may have others already. Raise TooManyItems for more than MOST_TRACES, of which nothing is
     stored.
     """
@@ -210,8 +228,16 @@ def record_spans(
     if not deliveries:
         return outcome
     refused: dict[str, str] = {}
-    for some in _of_some_traces(deliveries):
-        reasons, messages = _store_patiently(db, project_id, some, now)
+    large = set() if at_once else large_among(db, project_id, {delivery.trace_id for delivery in deliveries})
+    for trace_id in sorted(large):
+        of_trace = [delivery for delivery in deliveries if delivery.trace_id == trace_id]
+        try:
+            if reason := _patiently(partial(_add_to_large, db, project_id, trace_id, of_trace, now)):
+                refused[trace_id] = reason
+        except _NotLargeError:
+            large.remove(trace_id)
+    for some in _of_some_traces([delivery for delivery in deliveries if delivery.trace_id not in large]):
+        reasons, messages = _patiently(partial(_store, db, project_id, some))
         refused |= reasons
         outcome.messages += messages
     for delivery in deliveries:
@@ -229,7 +255,8 @@ def _of_some_traces(deliveries: Sequence[_Delivery]) -> Iterator[Sequence[_Deliv
     """Yield the deliveries by at most TRACES_AT_ONCE traces: each is locked, and PostgreSQL's table of locks is for all."""
     traces = list(dict.fromkeys(delivery.trace_id for delivery in deliveries))
     if len(traces) <= TRACES_AT_ONCE:
-        yield deliveries
+        if traces:
+            yield deliveries
         return
     of_trace: dict[str, list[_Delivery]] = defaultdict(list)
     for delivery in deliveries:
@@ -241,7 +268,7 @@ def _of_some_traces(deliveries: Sequence[_Delivery]) -> Iterator[Sequence[_Deliv
 def record_media(db: Database, project_id: int, media: Media) -> str | None:
     """Store a file of a trace, and put it into the messages of the trace. Return why the trace is refused, if it is."""
     now = timezone.now()
-    refused, _messages = _store_patiently(db, project_id, [_delivery(project_id, media, now)], now)
+    refused, _messages = _patiently(partial(_store, db, project_id, [_delivery(project_id, media, now)]))
     return refused.get(media.trace_id)
 
 
@@ -357,13 +384,11 @@ def _in_range(nanoseconds: int, now: datetime) -> datetime:
 # --- Traces -----------------------------------------------------------------------------------------------------------
 
 
-def _store_patiently(
-    db: Database, project_id: int, deliveries: Sequence[_Delivery], now: datetime
-) -> tuple[dict[str, str], Counter[str]]:
-    """Store as `_store` does; try again if another sender or a purge interferes."""
+def _patiently(store: Callable[[], _Result]) -> _Result:
+    """Store, and try again if another sender or a purge interferes."""
     for attempts_left in reversed(range(_ATTEMPTS)):
         try:
-            return retry_aborted(partial(_store, db, project_id, deliveries, now))
+            return retry_aborted(store)
         except IntegrityError as error:
             if not isinstance(error.__cause__, psycopg.errors.CheckViolation) or not attempts_left:
                 raise
@@ -372,10 +397,53 @@ def _store_patiently(
     raise AssertionError("the last attempt returned or raised")
 
 
+class _NotLargeError(Exception):
+    """A trace is not large any more, so its messages are made with the delivery."""
+
+
+def _add_to_large(
+    db: Database, project_id: int, trace_id: str, deliveries: Sequence[_Delivery], now: datetime
+) -> str | None:
+    """Store deliveries of a large trace, and note that it is due. Return why it is refused, if it is. Raise _NotLargeError.
+
+    Nothing of the trace is locked or read, so this takes as long however large it is, also while its messages are made.
+    """
+    ensure_periods(db, {Period.of(delivery.time) for delivery in deliveries})
+    rows = SPANS.encrypted([delivery.row for delivery in deliveries], key_of(project_id))
+    is_over = any(
+        isinstance(delivery.item, Span) and delivery.item.end and not delivery.item.parent_id for delivery in deliveries
+    )
+    with db.atomic():
+        with db.cursor() as cursor:
+            cursor.execute(_REFUSAL, [project_id, trace_id, TRACE_ID])
+            found = cursor.fetchone()
+            if found is None or found[0]:
+                return "session_deleted" if found else "message_purged"
+            columns = map(pg_text.array, zip(*sorted(rows, key=BY_ID), strict=True))
+            cursor.execute(f"{SPANS.insert} ON CONFLICT DO NOTHING", [*columns])
+            is_new = bool(cursor.rowcount)
+        if is_new and not note_delivery(db, project_id, trace_id, now, is_over=is_over):
+            raise _NotLargeError
+    return None
+
+
+def make_again(db: Database, project_id: int, trace_id: str) -> bool:
+    """Make the messages of a stored trace anew. Return False if it was deleted or purged; purged spans are removed."""
+    with db.cursor() as cursor:
+        cursor.execute(_REFUSAL, [project_id, trace_id, TRACE_ID])
+        found = cursor.fetchone()
+    if found is None:
+        # A purge removed its messages, and its spans but those that came at the same time.
+        db.rows(SpanRow.objects).filter(project_id=project_id, trace_id=UUID(trace_id)).delete()
+        return False
+    refused, _messages = _patiently(partial(_store, db, project_id, [], {trace_id}))
+    return trace_id not in refused
+
+
 def _store(
-    db: Database, project_id: int, deliveries: Sequence[_Delivery], now: datetime
+    db: Database, project_id: int, deliveries: Sequence[_Delivery], again: Set[str] = frozenset()
 ) -> tuple[dict[str, str], Counter[str]]:
-    """Store the deliveries and the traces that they change, in one transaction.
+    """Store the deliveries and the traces that they change, and make the traces `again` anew, in one transaction.
 
     Return why traces were refused, and the number of messages created and updated.
     """
@@ -384,20 +452,19 @@ def _store(
     while True:
         try:
             with db.atomic():
-                return _store_with(db, project_id, deliveries, sharing)
+                return _store_with(db, project_id, deliveries, sharing, again)
         except _SharingError as error:
             # From the beginning, because all traces are locked in one order.
             sharing |= error.trace_ids
 
 
 def _store_with(
-    db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str]
+    db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str], again: Set[str]
 ) -> tuple[dict[str, str], Counter[str]]:
-    """Store as `_store` does, and make the traces `sharing` calls with those of the deliveries anew. Raise _SharingError."""
-    take_turns(db, project_id, {delivery.trace_id for delivery in deliveries} | sharing)
-    stored = _insert(db, project_id, deliveries, sharing)
+    """Store as `_store` does, and make the traces `again` and those `sharing` calls with them anew. Raise _SharingError."""
+    take_turns(db, project_id, {delivery.trace_id for delivery in deliveries} | sharing | again)
+    stored = _insert(db, project_id, deliveries, sharing, again)
     refused = stored.refused
-    refused |= {id_: "too_many_spans" for id_, trace in stored.pieces.items() if len(trace) > MOST_SPANS_OF_TRACE}
     made = {
         id_: _with_ids(project_id, id_, trace.session())
         for id_, trace in stored.pieces.items()
@@ -421,6 +488,7 @@ def _store_with(
     if made:
         _find_sharing(db, sessions, outcomes, sharing)
         _keep_together(db, project_id, stored, sessions, homes)
+        _note_large(db, project_id, stored, sessions, homes)
         names = {session.external_id for session in sessions.values() if session.external_id}
         carried = [score for id_ in sessions for score in scores_in(stored.pieces[id_].spans, stored.pieces[id_].logs)]
         store_named_scores(db, project_id, carried, keep_existing=True)
@@ -470,17 +538,20 @@ class _Stored:
         return self.homes.get(trace_id, trace_id)
 
 
-def _insert(db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str]) -> _Stored:
+def _insert(
+    db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str], again: Set[str]
+) -> _Stored:
     """Insert the deliveries that are new. The caller has locked the traces.
 
-    Return everything that is stored of the traces that changed, and if any did, of those `sharing` calls with them. Raise
-    _SharingError if a trace is stored together with others that are not locked.
+    Return everything that is stored of the traces that changed or are made `again`, and if there are any, of those `sharing` calls
+    with them. Raise _SharingError if a trace is stored together with others that are not locked.
     """
     stored = _Stored()
     new = {delivery.row.id: delivery for delivery in deliveries}
-    traces = {UUID(trace_id) for trace_id in {delivery.trace_id for delivery in deliveries} | sharing}
+    traces = {UUID(trace_id) for trace_id in {delivery.trace_id for delivery in deliveries} | sharing | again}
     known: set[str] = set()
-    with_spans: set[str] = set()
+    with_spans: Counter[str] = Counter()
+    """Spans and log records that are stored under each trace."""
     files = {id_: delivery.item for id_, delivery in new.items() if isinstance(delivery.item, Media)}
     media: Counter[str] = Counter()
     """Bytes of the stored files of each trace, with those of the traces that are stored under it."""
@@ -496,7 +567,7 @@ def _insert(db: Database, project_id: int, deliveries: Sequence[_Delivery], shar
                 if _is_of(pk, project_id, file.trace_id, file.media_id):
                     new.pop(id_, None)
         else:
-            with_spans.add(trace_id.hex)
+            with_spans[trace_id.hex] += 1
     if links:
         rows = db.rows(SpanRow.objects).filter(pk__in=links).order_by("pk").values_list("pk", "content")
         stored.links = {pk: decode_joined(content) for pk, content in rows}
@@ -513,31 +584,41 @@ def _insert(db: Database, project_id: int, deliveries: Sequence[_Delivery], shar
             del new[id_]
     inserted = [delivery.row._replace(trace_id=stored.home(delivery.trace_id)) for delivery in new.values()]
     insert_rows(db, [(SPANS, SPANS.encrypted(inserted, key_of(project_id)))])
-    if not new:
+    if not new and not again:
         return stored
-    changed = {delivery.trace_id for delivery in new.values()}
+    changed = {delivery.trace_id for delivery in new.values()} | again
+    stored.first_of_trace = {trace_id for trace_id in changed if stored.home(trace_id) not in with_spans}
     homes = {stored.home(trace_id) for trace_id in changed | sharing if trace_id in known}
-    stored.pieces = _pieces(db, project_id, homes, with_files=homes & media.keys())
+    with_spans.update(
+        stored.home(delivery.trace_id) for delivery in new.values() if not isinstance(delivery.item, Media)
+    )
+    too_large = {home for home in homes if with_spans[home] > MOST_SPANS_OF_TRACE}
+    stored.pieces = _pieces(db, project_id, homes - too_large, with_files=homes & media.keys() - too_large)
+    for home in too_large:
+        stored.pieces |= _pieces(db, project_id, [home], with_files={home} & media.keys(), most=MOST_SPANS_OF_TRACE)
+        stored.pieces[home].left_out = with_spans[home] - MOST_SPANS_OF_TRACE
     # What was just inserted need not be read, and most deliveries are of new traces.
     for id_, delivery in sorted(new.items()):
         if delivery.trace_id not in known:
-            stored.pieces.setdefault(delivery.trace_id, _Pieces.empty()).add(UUID(id_), delivery.item)
-    stored.first_of_trace = {trace_id for trace_id in changed if stored.home(trace_id) not in with_spans}
+            stored.pieces.setdefault(delivery.trace_id, _Pieces()).add(UUID(id_), delivery.item)
     return stored
 
 
 def _pieces(
-    db: Database, project_id: int, trace_ids: Collection[str], *, with_files: Collection[str]
+    db: Database, project_id: int, trace_ids: Collection[str], *, with_files: Collection[str], most: int | None = None
 ) -> dict[str, _Pieces]:
-    """Return everything that is stored under these traces, by its own trace; the files only of those `with_files`."""
-    traces = {trace_id: _Pieces.empty() for trace_id in trace_ids}
+    """Return everything that is stored under these traces, by its own trace; the files only of those `with_files`.
+
+    With `most` return so many spans and log records at most, the earliest ones.
+    """
+    traces = {trace_id: _Pieces() for trace_id in trace_ids}
     of_project = db.rows(SpanRow.objects).filter(project_id=project_id).order_by("id")
     rows = of_project.filter(trace_id__in=[UUID(trace_id) for trace_id in trace_ids]).exclude(
         kind__in=(SpanRow.Kind.MEDIA, JOINED)
     )
-    for pk, kind, content in rows.values_list("id", "kind", "content").iterator():
+    for pk, kind, content in rows.values_list("id", "kind", "content")[:most].iterator():
         item = _DECODE[kind](content)
-        traces.setdefault(item.trace_id, _Pieces.empty()).add(pk, item)
+        traces.setdefault(item.trace_id, _Pieces()).add(pk, item)
     for trace in with_files:
         files = of_project.filter(trace_id=UUID(trace), kind=SpanRow.Kind.MEDIA).values_list("id", "content")
         size = 0
@@ -545,7 +626,7 @@ def _pieces(
         for pk, content in files.iterator(chunk_size=1):
             file = _decode_media(content)
             size += len(content)
-            traces.setdefault(file.trace_id, _Pieces.empty()).add(
+            traces.setdefault(file.trace_id, _Pieces()).add(
                 pk, file if size <= MOST_MEDIA_OF_TRACE else replace(file, data="")
             )
     return traces
@@ -646,6 +727,20 @@ def _find_sharing(
         }
     if found:
         raise _SharingError(found)
+
+
+def _note_large(
+    db: Database, project_id: int, stored: _Stored, sessions: Mapping[str, records.Session], homes: Mapping[str, str]
+) -> None:
+    """Note which of these traces are large now. Those that share calls are always made together, so they are not."""
+    joined = {*homes, *homes.values()}
+    many = {id_ for id_ in sessions if len(stored.pieces[id_].row_ids) >= large_traces.MANY_SPANS}
+    # Of a trace without a message nobody knows whether its messages were purged.
+    large = {id_ for id_ in many if sessions[id_].messages} - joined
+    if large:
+        large_traces.note_large(db, project_id, large, timezone.now())
+    if others := joined | many - large:
+        large_traces.forget_large(db, project_id, others)
 
 
 def _keep_together(

@@ -132,7 +132,7 @@ def store_spans(db: Database, spans: Iterable[Span], project_id: int | None, rep
         for message, normal in zip(session.messages or (), normalise(session, now=now).messages or (), strict=True):
             report.counts.add(message, normal)
         if project_id is not None:
-            outcome = record_spans(db, project_id, trace, now=now)
+            outcome = record_spans(db, project_id, trace, now=now, at_once=True)
             report.stored.update(outcome.messages)
             if not (outcome.messages or outcome.refused):
                 report.stored["unchanged"] += len(session.messages or ())

@@ -29,6 +29,7 @@ from access_app.errors import ApiError
 from access_app.models import AuditAction
 from access_app.people import forget_gone
 from messages_app.change_log import trim
+from traces_app.imports.large_traces import make_large_traces
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import JobRun
 
@@ -272,6 +273,13 @@ def _forget_people(_db: Database, _is_stopped: IsStopped) -> Numbers:
 
 
 JOBS: tuple[Job, ...] = (
+    Job(
+        name="make_large_traces",
+        title=_("Make the messages of traces with many spans"),
+        every=timedelta(seconds=0.5),
+        run=lambda db, is_stopped: vars(make_large_traces(db, is_stopped=is_stopped)),
+        is_continual=True,
+    ),
     Job(
         name="index_search",
         title=_("Index messages for the search"),

@@ -90,6 +90,7 @@ _MADE_ANEW: Final = (
     # Indexes and statistics, which the readers of the log make of the rows.
     ("traces_app_runvector", _OF_PROJECT),
     ("traces_app_toolperiod", _OF_PROJECT),
+    ("traces_app_largetrace", _OF_PROJECT),
 )
 _REFUSE: Final = """
     CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -406,11 +406,17 @@ def test_deleted_message_stays_deleted_when_spans_arrive(key: str) -> None:
     assert Session.objects.get().message_count == 1
 
 
-def test_too_many_spans_of_one_trace_are_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_ends_beyond_the_most_spans_of_a_trace(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(span_store, "MOST_SPANS_OF_TRACE", 3)
-    assert post(key, request_of(*run())).json() == {}
-    assert refused(post(key, request_of(span(4, 1)))) == (1, f"Trace {TRACE} is not stored: too_many_spans.")
-    assert SpanRow.objects.count() == 3
+    agent, tool, chat = run()
+    assert post(key, request_of(agent, tool, chat)).json() == {}
+    whole = Message.objects.values("content", "is_completed", "step_count").get(role="assistant")
+    assert post(key, request_of(span(4, 1), span(5, 1))).json() == {}
+    assert SpanRow.objects.count() == 5
+    answer = Message.objects.get(role="assistant")
+    assert {name: getattr(answer, name) for name in whole} == whole
+    assert answer.metadata["spans_left_out"] == 2
+    assert "truncated" in answer.health
 
 
 def test_trace_moves_to_the_session_that_its_root_names(key: str) -> None:
