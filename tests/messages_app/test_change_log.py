@@ -153,7 +153,7 @@ def test_kinds_of_changes_concern_the_readers_that_make_something_of_them(projec
     def all_read() -> dict[str, int]:
         return {
             "search": index_changed(primary, patience=timedelta(0)).messages,
-            "vectors": store_vectors(primary).runs,
+            "vectors": store_vectors(primary, patience=timedelta(0)).runs,
             "seals": (report := seal_changed(primary, patience=timedelta(0))).sealed + report.resealed,
             "hours": (hours := roll_up(primary)).hours + hours.changed,
         }

@@ -4,6 +4,7 @@ route."""
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from io import StringIO
 
 import pytest
@@ -189,7 +190,7 @@ def test_values_are_masked_before_they_are_cut_and_by_their_place(project: Proje
         given = {"role": "assistant", "content": long, "external_id": name, "agent_steps": [step]}
         store(project, asked, given, external_id=name, title=long[:343])
     call_command("index_search", stdout=StringIO())
-    store_vectors(primary)
+    store_vectors(primary, patience=timedelta(0))
     answer = Message.objects.get(external_id="left")
     ids = {call.call_id: call.pk for call in ToolCall.objects.filter(message=answer)}
     paths = [

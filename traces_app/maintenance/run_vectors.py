@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 import numpy as np
 from django.db.models import OuterRef, Subquery
+from django.utils import timezone
 from numpy.typing import NDArray
 
 from access_app.db import Database
@@ -30,7 +32,11 @@ from traces_app.queries.run_vectors import HASHED, WIDTHS_STORED, digest_of, fol
 from traces_app.queries.similar_runs import Run, read_runs
 from tracesite_sdk.records import ids
 
-CHANGES_AT_A_TIME = 256
+CHANGES_AT_A_TIME = 1_000
+PATIENCE = timedelta(seconds=5)
+"""How long a change waits, so that the vector of a run that goes on is not made with each event; unless there are many."""
+ENOUGH = 200
+"""Changes that do not wait."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +51,14 @@ class VectorReport:
     failures: int = 0
 
 
-def store_vectors(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> VectorReport:
+def store_vectors(
+    db: Database, *, patience: timedelta = PATIENCE, is_stopped: Callable[[], bool] = lambda: False
+) -> VectorReport:
     """Make the vectors of the runs that changed; end early if `is_stopped`, or if the embedder fails."""
     report = VectorReport()
     with turn_of(db, Reader.VECTORS) as is_mine:
         try:
-            while is_mine and not is_stopped() and _store_next(db, configured(), report):
+            while is_mine and not is_stopped() and _store_next(db, configured(), patience, report):
                 pass
         except EmbedderError as error:
             report.failures += 1
@@ -58,13 +66,13 @@ def store_vectors(db: Database, *, is_stopped: Callable[[], bool] = lambda: Fals
     return report
 
 
-def _store_next(db: Database, embedder: Embedder | None, report: VectorReport) -> bool:
+def _store_next(db: Database, embedder: Embedder | None, patience: timedelta, report: VectorReport) -> bool:
     """Make the vectors of the messages that changed next; return whether there may be more."""
     name = embedder.name if embedder else HASHED
     in_use = db.rows(EmbedderInUse.objects).filter(name=name).first() or _begin(db, name, WIDTHS_STORED["question"])
     place = place_of(db, Reader.VECTORS)
     changes = next_changes(db, place, CHANGES_AT_A_TIME)
-    if not changes:
+    if not changes or (len(changes) < ENOUGH and timezone.now() - changes[0].at < patience):
         return False
     changed = {change.message_id for change in changes if change.kind in Reader.VECTORS.kinds}
     # A vector says what its run says.

@@ -223,7 +223,7 @@ def test_intake_tells_rate_wait_and_backlog(staff: Client, project: Project) -> 
     assert "Tool statistics nothing added up yet" in intake
     index_changed(primary, patience=timedelta(0))
     roll_up(primary)
-    store_vectors(primary)
+    store_vectors(primary, patience=timedelta(0))
     seal_changed(primary, patience=timedelta(0))
     Change.objects.create(project=project, message_id=uuid4(), kind=Change.Kind.CONTENT, at=ago(minutes=30))
     ToolRollUp.objects.update(rolled_until=ago(hours=20))

@@ -39,7 +39,7 @@ QUESTION = "Weather in Shanghai?"
 def brought_up_to_date() -> int:
     """Run both jobs; return the number of vectors that were made."""
     index_changed(primary, patience=timedelta(0))
-    return store_vectors(primary).runs
+    return store_vectors(primary, patience=timedelta(0)).runs
 
 
 def found(run: UUID, **given: Any) -> dict[str, tuple[float, float]]:
@@ -78,8 +78,8 @@ def test_stored_vectors_find_what_comparing_everything_finds(runs: UUID, monkeyp
     monkeypatch.setattr(similar_runs, "MOST_READ", 5_000)
     assert found(runs) == stored
     assert not unread(primary, Reader.VECTORS).exists()
-    assert store_vectors(primary).runs == 3  # an unknown embedder begins with everything
-    assert store_vectors(primary).runs == 0
+    assert store_vectors(primary, patience=timedelta(0)).runs == 3  # an unknown embedder begins with everything
+    assert store_vectors(primary, patience=timedelta(0)).runs == 0
 
 
 @pytest.mark.django_db
@@ -89,7 +89,7 @@ def test_waiting_messages_are_compared_before_their_vectors_are_stored(project: 
     index_changed(primary, patience=timedelta(0))
     assert not unread(primary, Reader.SEARCH).exists()
     assert found(runs)["new"][1] == 1
-    assert store_vectors(primary).runs == 1
+    assert store_vectors(primary, patience=timedelta(0)).runs == 1
     assert found(runs)["new"][1] == 1
 
 

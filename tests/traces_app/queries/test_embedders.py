@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_runs_wait_while_the_service_fails(project: Project, service: Service, s
     run = runs_of(project)
     service.statuses = [status] * (embedders.ATTEMPTS if status == 500 else 1)
     assert brought_up_to_date() == 0
-    assert store_vectors(primary).failures == 0
+    assert store_vectors(primary, patience=timedelta(0)).failures == 0
     assert not unread(primary, Reader.VECTORS).exists()
     assert found(run)["rain"] == (1, 1)
     assert {path for path, _key, _body in service.requests} == {"/v1/embeddings"}
@@ -163,7 +164,7 @@ def test_service_that_is_gone_is_waited_for(project: Project, service: Service) 
     runs_of(project)
     with override_settings(TRACESITE_EMBEDDER="http://127.0.0.1:9/v1"):
         brought_up_to_date()
-        assert store_vectors(primary).failures == 1
+        assert store_vectors(primary, patience=timedelta(0)).failures == 1
         waiting = set(unread(primary, Reader.VECTORS).values_list("message_id", flat=True))
         assert len(waiting) == 6, "three runs and their questions"
 
@@ -172,10 +173,10 @@ def test_another_embedder_makes_all_vectors_again(project: Project) -> None:
     run = runs_of(project)
     assert brought_up_to_date() == 3
     with override_settings(TRACESITE_EMBEDDER=FUNCTION):
-        assert store_vectors(primary).runs == 3
+        assert store_vectors(primary, patience=timedelta(0)).runs == 3
         assert found(run)["rain"] == (1, 1)
     assert found(run)["rain"][1] < 1  # n-grams, until their vectors are made again
-    assert store_vectors(primary).runs == 3
+    assert store_vectors(primary, patience=timedelta(0)).runs == 3
     assert len(set(RunVector.objects.values_list("embedder_id", flat=True))) == 1
 
 

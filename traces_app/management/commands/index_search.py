@@ -45,7 +45,7 @@ class Command(TracesCommand):
                 time.sleep(PAUSE_SECONDS)
         else:
             self._tell(index_changed(self.db, patience=timedelta(0)))
-            store_vectors(self.db)
+            store_vectors(self.db, patience=timedelta(0))
 
     def _tell(self, report: IndexReport) -> None:
         self.stdout.write(
