@@ -8,8 +8,8 @@ The order of reading is that of transactions, and a row is read only when no old
 before the commit, so a row may become visible behind others that were read. Who searches what is not derived yet asks for
 what is `unread`, which includes the rows that wait for an older transaction.
 
-Numbers of transactions hold in one cluster of PostgreSQL. When a dump was restored into another one, the stored rows and places
-are numbered again, below all transactions of that one (`_renumber`).
+Numbers of transactions hold in one cluster of PostgreSQL. When a dump was restored into another one, the readers begin with all
+rows that are left, also those that they had read there (`_begin_again`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet, Subquery, Value
+from django.db.models import Max, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from access_app.db import Database
@@ -56,6 +56,8 @@ _KINDS: Mapping[Reader, Collection[Kind]] = {
 }
 
 
+AGAIN = "again"
+"""Key in the state of a reader: it may have read rows up to this position before."""
 TRIMMED_AT_A_TIME = 10_000
 _BEGINNING = {"transaction": -(2**63), "position": 0}
 _INSERT = """
@@ -70,8 +72,6 @@ _INSERT_OF_SESSIONS = """
         project_id, id, %s
     FROM messages_app_message WHERE session_id = ANY(%s)
     """
-# A restored row has the number of a transaction of elsewhere, but was inserted by one of here.
-_OF_ANOTHER_CLUSTER = "(transaction < 0 OR transaction & 4294967295 <> xmin::text::bigint)"
 LAGS = """
     SELECT name, extract(epoch FROM now() - (
         SELECT change.at FROM messages_app_change AS change
@@ -82,12 +82,6 @@ LAGS = """
     ORDER BY name
     """
 """The names of readers, and the seconds since the oldest row that each has not read was written: NULL without one."""
-_LAST_NUMBER = f"""
-    SELECT greatest(
-        (SELECT max(transaction) FROM messages_app_change WHERE {_OF_ANOTHER_CLUSTER}),
-        (SELECT max(transaction) FROM messages_app_changereader)
-    )
-    """  # noqa: S608 - a constant
 
 
 def log_changes(
@@ -155,7 +149,7 @@ def place_of(db: Database, reader: Reader) -> ChangeReader:
     if place is None:
         return ChangeReader(name=reader, system=system, **_BEGINNING)
     if place.system != system:
-        _renumber(db, system)
+        _begin_again(db, system)
         place.refresh_from_db(using=db.alias)
     return place
 
@@ -211,19 +205,17 @@ def trim(db: Database) -> int:
 
 
 @in_transaction
-def _renumber(db: Database, system: int) -> None:
-    """Give the rows and places of another cluster numbers below all that this one gives, in the same order."""
+def _begin_again(db: Database, system: int) -> None:
+    """Put the rows and readers of another cluster before all transactions of this one."""
+    with db.cursor() as cursor:
+        # No writer has a transaction open meanwhile, so that positions are an order.
+        cursor.execute("LOCK TABLE messages_app_change IN SHARE ROW EXCLUSIVE MODE")
     places = list(db.rows(ChangeReader.objects).exclude(system=system).order_by("pk").select_for_update())
     if not places:
         return  # another process was faster
-    with db.cursor() as cursor:
-        cursor.execute(_LAST_NUMBER)
-        (last,) = cursor.fetchone()
-        cursor.execute(
-            f"UPDATE messages_app_change SET transaction = transaction - %s WHERE {_OF_ANOTHER_CLUSTER}",  # noqa: S608 - a constant
-            [last + 1],
-        )
+    db.rows(Change.objects).update(transaction=0)
+    last = db.rows(Change.objects).aggregate(last=Max("position"))["last"] or 0
     for place in places:
-        place.transaction -= last + 1
-        place.system = system
+        place.transaction, place.position, place.system = _BEGINNING["transaction"], _BEGINNING["position"], system
+        place.state = {**place.state, AGAIN: last}
         place.save(using=db.alias)

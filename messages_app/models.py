@@ -490,7 +490,7 @@ class ChangeReader(models.Model):
     """The identifier of PostgreSQL's cluster, in which the numbers of transactions hold."""
     state = models.JSONField(default=dict)
     """What else it has to know. Of the search `waiting`: messages that it has read and not indexed yet, with the times of their
-    changes. Of the seals `ahead`: positions of rows that it has read before it was their turn."""
+    changes. Of the seals `ahead`: positions of rows that it has read before it was their turn; and `again` of change_log.AGAIN."""
 
     def __str__(self) -> str:
         return self.name

@@ -23,7 +23,7 @@ from access_app.db import Database
 from access_app.db.direct import session_lock
 from access_app.models import AuditAction, AuditResult
 from access_app.seal_keys import seal_keys
-from messages_app.change_log import Kind, Reader, log_changes, move, next_changes, place_of, turn_of, unread
+from messages_app.change_log import AGAIN, Kind, Reader, log_changes, move, next_changes, place_of, turn_of, unread
 from messages_app.models import Change, ChangeReader, Message
 from messages_app.seal_tokens import NONCE_BYTES, nonce_of
 from messages_app.sql.partitions import make_periods, periods_of
@@ -140,7 +140,8 @@ def _seal(
         ahead = place.state.get("ahead", [])
         written = list(of_messages.exclude(token=b"").exclude(pk__in=ahead))
         # A period without partition was dropped with its messages.
-        marked = _with_genuine_tokens(db, [one for one in written if _period_of(one.message_id, stored)], report)
+        of_stored = [one for one in written if _period_of(one.message_id, stored)]
+        marked = _with_genuine_tokens(db, of_stored, place.state.get(AGAIN, 0), report)
         sealed = [one.id for one in marked if one.state == MessageSeal.State.SEALED]
         columns = layout()
         found = digests(db, sealed, columns)
@@ -151,15 +152,25 @@ def _seal(
         for (project_id, period), members in groups.items():
             _write_batch(db, project_id, period, members, found, report)
         still_ahead = {*ahead, *(one.pk for one in written)}.difference(change.pk for change in changes)
+        again = place.state.get(AGAIN, 0)
         place.state = {"ahead": sorted(still_ahead)} if still_ahead else {}
+        if again > changes[-1].position:
+            place.state[AGAIN] = again
         move(db, place, changes)
 
 
-def _with_genuine_tokens(db: Database, written: Sequence[Change], report: SealReport) -> list[_Marked]:
-    """Return the messages with at least one token that the application made and that did not count before, in order."""
+def _with_genuine_tokens(db: Database, written: Sequence[Change], again: int, report: SealReport) -> list[_Marked]:
+    """Return the messages with at least one token that the application made and that did not count before, in order.
+
+    Up to the position `again` a token that counted before is no attempt: the row may have been read before.
+    """
     nonces: dict[UUID, set[bytes]] = defaultdict(set)
+    repeated: dict[UUID, set[bytes]] = defaultdict(set)
     for one in written:
-        nonces[one.message_id].add(nonce_of(one.message_id, bytes(one.token)) or b"")
+        nonce = nonce_of(one.message_id, bytes(one.token))
+        nonces[one.message_id].add(nonce or b"")
+        if nonce and one.pk <= again:
+            repeated[one.message_id].add(nonce)
     if not nonces:
         return []
     message_ids = sorted(nonces)
@@ -178,7 +189,7 @@ def _with_genuine_tokens(db: Database, written: Sequence[Change], report: SealRe
         state_before, project_before = before.get(message_id, ("", None))
         project_id, is_completed = present.get(message_id, (project_before, None))
         fresh = nonces[message_id] - used[message_id] - {b""}
-        if len(fresh) < len(nonces[message_id]):
+        if nonces[message_id] - fresh - repeated[message_id]:
             refused.append(message_id)
         if fresh:
             state = MessageSeal.State.SEALED if is_completed else MessageSeal.State.OPEN
