@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from uuid import UUID
 
 import psycopg
@@ -178,3 +179,39 @@ def test_kinds_of_changes_concern_the_readers_that_make_something_of_them(projec
         assert all_read() == made, kind
         log_changes(primary, runs, kind, sealed=runs)
         assert all_read() == made | {"seals": 2}, kind
+
+
+@pytest.mark.django_db
+def test_what_waited_before_there_was_a_log_is_taken_over(project: Project) -> None:
+    outcome = store(project, question(), answer())
+    asked, answered = (message.id for message in outcome.messages)
+    Change.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            CREATE TABLE messages_app_sealmark (
+                id bigserial, message_id uuid, token bytea, queued_at timestamptz DEFAULT now()
+            );
+            CREATE TABLE messages_app_changedhour (id bigserial, project_id bigint, "begin" timestamptz);
+            CREATE TABLE traces_app_unindexedmessage (
+                id bigserial, message_id uuid, queued_at timestamptz DEFAULT now()
+            );
+            CREATE TABLE traces_app_unvectoredmessage (id bigserial, message_id uuid);
+            SELECT setval('traces_app_unindexedmessage_id_seq', 10000000);
+            """
+        )
+        cursor.execute("INSERT INTO messages_app_sealmark (message_id, token) VALUES (%s, 'token')", [answered])
+        cursor.execute(
+            "INSERT INTO messages_app_changedhour (project_id, begin) "
+            "SELECT project_id, date_trunc('hour', created_at, 'UTC') FROM messages_app_message WHERE id = %s",
+            [asked],
+        )
+        cursor.execute("INSERT INTO traces_app_unindexedmessage (message_id) VALUES (%s)", [asked])
+        cursor.execute("INSERT INTO traces_app_unvectoredmessage (message_id) VALUES (%s)", [answered])
+        for app, name in (("messages_app", "0002_change_log"), ("traces_app", "0003_change_log")):
+            cursor.execute(import_module(f"{app}.migrations.{name}").TAKE_OVER)
+    taken = [(row.message_id, row.kind, bytes(row.token)) for row in Change.objects.exclude(kind=Kind.FIGURES)]
+    assert sorted(taken) == sorted([(answered, "seal", b"token"), (asked, "content", b""), (answered, "vector", b"")])
+    assert Change.objects.get(kind=Kind.FIGURES).project == project
+    # Versions of rows of the search index grow.
+    assert Change.objects.create(project=project, message_id=asked, kind=Kind.INDEX).position > 10_000_000
