@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from access_app.db import Database, primary
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
@@ -222,13 +222,13 @@ def test_session_waits_until_a_later_run_goes_on(project: Project, is_reversed: 
 def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trace is locked, and the table of locks of PostgreSQL is bounded."""
     locked: list[int] = []
-    take_turns = span_store.take_turns
+    keys_of = span_store.keys_of
 
-    def counted(db: Database, project_id: int, trace_ids: set[str]) -> None:
+    def counted(project_id: int, trace_ids: set[str]) -> list[int]:
         locked.append(len(trace_ids))
-        take_turns(db, project_id, trace_ids)
+        return keys_of(project_id, trace_ids)
 
-    monkeypatch.setattr(span_store, "take_turns", counted)
+    monkeypatch.setattr(span_store, "keys_of", counted)
     monkeypatch.setattr(span_store, "TRACES_AT_ONCE", 2)
     spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 4, 5, 1)]
     outcome = record_spans(primary, project.pk, [*spans, replace(spans[1], span_id="f" * 16)])
