@@ -382,43 +382,41 @@ def _store(
     """
     ensure_periods(db, {Period.of(delivery.time) for delivery in deliveries})
     sharing: set[str] = set()
+    refused: dict[str, str] = {}
     while True:
+        # From the beginning after an error, because all traces are locked in one order, and because a savepoint for what was
+        # written of refused traces would cost every delivery two round trips.
         try:
             with db.atomic():
-                return _store_with(db, project_id, deliveries, sharing)
+                return _store_with(db, project_id, deliveries, sharing, refused)
         except _SharingError as error:
-            # From the beginning, because all traces are locked in one order.
             sharing |= error.trace_ids
+        except _RefusedError as error:
+            refused |= error.reasons
 
 
 def _store_with(
-    db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str]
+    db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str], known_refused: Mapping[str, str]
 ) -> tuple[dict[str, str], Counter[str]]:
-    """Store as `_store` does, and make the traces `sharing` calls with those of the deliveries anew. Raise _SharingError."""
+    """Store as `_store` does, and make the traces `sharing` calls with those of the deliveries anew.
+
+    Raise _SharingError, and _RefusedError for other traces than those `known_refused`.
+    """
     stored = _insert(db, project_id, deliveries, sharing)
-    refused = stored.refused
+    refused = {**stored.refused, **known_refused}
     refused |= {id_: "too_many_spans" for id_, trace in stored.pieces.items() if len(trace) > MOST_SPANS_OF_TRACE}
     made = {
         id_: _with_ids(project_id, id_, trace.session())
         for id_, trace in stored.pieces.items()
         if trace.spans and id_ not in refused
     }
-    while True:
-        # A trace is not made anew without those that share its calls.
-        of_group = {stored.home(id_): reason for id_, reason in refused.items()}
-        refused |= {id_: of_group[stored.home(id_)] for id_ in made if stored.home(id_) in of_group}
-        made = {id_: session for id_, session in made.items() if id_ not in refused}
-        if not made:
-            break
-        sessions, homes = _with_traces_joined(db, project_id, made)
-        try:
-            with db.atomic():
-                outcomes = _replace_messages(db, project_id, sessions, stored, homes)
-            break
-        except _RefusedError as error:
-            # Nothing of a refused trace is changed.
-            refused |= error.reasons
+    # A trace is not made anew without those that share its calls.
+    of_group = {stored.home(id_): reason for id_, reason in refused.items()}
+    refused |= {id_: of_group[stored.home(id_)] for id_ in made if stored.home(id_) in of_group}
+    made = {id_: session for id_, session in made.items() if id_ not in refused}
     if made:
+        sessions, homes = _with_traces_joined(db, project_id, made)
+        outcomes = _replace_messages(db, project_id, sessions, stored, homes)
         _find_sharing(db, sessions, outcomes, sharing)
         _keep_together(db, project_id, stored, sessions, homes)
         names = {session.external_id for session in sessions.values() if session.external_id}
