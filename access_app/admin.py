@@ -25,7 +25,7 @@ from access_app.projects import add_project, project_changed
 
 from .admin_roles import RoleAdmin
 from .errors import Conflict, InvalidInput
-from .keys import LONGEST_OVERLAP_HOURS, create_key, revoke_key, rotate_key
+from .keys import LONGEST_OVERLAP_HOURS, create_key, forget_api_keys, revoke_key, rotate_key
 from .masking import MOST_RULES, check_masking, forget_masking, record_rule
 from .models import (
     ApiKey,
@@ -347,6 +347,7 @@ class ApiKeyAdmin(RoleAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
             super().save_model(request, obj, form, change)
+            primary.on_commit(forget_api_keys)
             return
         assert request.user.is_authenticated, "the admin lets nobody else in"
         key, token = create_key(

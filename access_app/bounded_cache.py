@@ -29,10 +29,11 @@ class BoundedCache(Generic[K, V]):
             entry = self._entries.get(key)
         return entry[1] if entry and time.monotonic() - entry[0] < self._max_age else None
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, read_at: float | None = None) -> None:
+        """Keep a value, whose age counts from `read_at`, a time of `time.monotonic`; from now if it is None."""
         with self._lock:
             self._remove(key)
-            self._entries[key] = time.monotonic(), value
+            self._entries[key] = time.monotonic() if read_at is None else read_at, value
             self._weight += self._weigh(value)
             while self._weight > self.limit and len(self._entries) > 1:
                 self._remove(next(iter(self._entries)))

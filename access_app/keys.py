@@ -1,11 +1,16 @@
-"""Creation, lookup and revocation of API keys. A token is shown once; only its digest is stored."""
+"""Creation, lookup and revocation of API keys. A token is shown once; only its digest is stored.
+
+Each process caches the keys that it has found for MAX_AGE, because every request looks for one.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
 import secrets
+import time
 from collections.abc import Iterable
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -16,11 +21,14 @@ from access_app.db import primary
 
 from .audit.record import record_key
 from .audit.trail import Actor, note_key
-from .db.statements import prepared_cursor
+from .bounded_cache import BoundedCache
+from .db.statements import read_prepared
 from .errors import InvalidInput, NotPermitted
 from .models import PREFIX_LENGTH, ApiKey, AuditAction, Project, Scope
 
 TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
+MAX_AGE: Final = 1
+"""Seconds after which every process refuses a key that was revoked, and sees what was changed of it or its project."""
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
 LONGEST_OVERLAP_HOURS = 24 * 90
 """For how long a key that was rotated may go on working."""
@@ -28,12 +36,14 @@ LONGEST_OVERLAP_HOURS = 24 * 90
 _KEY_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
 # The other columns are deferred, because requests rarely need them.
 _PROJECT_COLUMNS = ["id", "slug", "name", "created_at"]
-# Raw SQL, because every request runs this query and the ORM takes 1.0 ms to compile it.
+# Raw SQL, because the ORM takes 1.0 ms to compile it.
 _FIND = f"""
     SELECT {", ".join(f"key.{name}" for name in _KEY_COLUMNS)}, {", ".join(f"project.{name}" for name in _PROJECT_COLUMNS)}
     FROM access_app_apikey AS key JOIN access_app_project AS project ON project.id = key.project_id
     WHERE key.digest = %s
     """  # noqa: S608 - built of the columns of models
+_CACHE: BoundedCache[str, tuple[Any, ...]] = BoundedCache(10_000, max_age=MAX_AGE)
+"""Rows of _FIND by digest. It has no unknown tokens, because a key has to work once it is created, and guesses would fill it."""
 
 
 @primary.atomic()
@@ -115,6 +125,7 @@ def rotate_key(
     old.save(update_fields=["expires_at"])
     key.expires_at = old.expires_at
     record_key(AuditAction.KEY_ROTATE, actor, old)
+    primary.on_commit(forget_api_keys)
     return successor, token
 
 
@@ -124,10 +135,15 @@ def bearer_in(authorization: str) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def find_key(token: str, now: dt.datetime | None = None, *, actor: Actor | None = None) -> ApiKey | None:
-    """Return the active key of a token with its project, or None. Set `last_used_at`, once a minute."""
+def find_key(
+    token: str, now: dt.datetime | None = None, *, actor: Actor | None = None, uncached: bool = False
+) -> ApiKey | None:
+    """Return the active key of a token with its project, or None. Set `last_used_at`, once a minute.
+
+    The key may be as old as MAX_AGE, unless it is read `uncached`.
+    """
     now = now or timezone.now()
-    key = _read_key(digest_of(token))
+    key = _read_key(digest_of(token), uncached=uncached)
     if key is None:
         return None
     # Also one that is revoked: who goes on using it is recorded.
@@ -139,9 +155,9 @@ def find_key(token: str, now: dt.datetime | None = None, *, actor: Actor | None 
     return key
 
 
-def admitted_key(token: str, address: str, *, actor: Actor | None = None) -> ApiKey | None:
-    """Return the active key of a token with its project, or None. Raise NotPermitted for a foreign `address`."""
-    key = find_key(token, actor=actor)
+def admitted_key(token: str, address: str, *, actor: Actor | None = None, uncached: bool = False) -> ApiKey | None:
+    """Return what find_key does. Raise NotPermitted for a foreign `address`."""
+    key = find_key(token, actor=actor, uncached=uncached)
     if key is not None and not key.allows_address(address):
         raise NotPermitted(
             _("The key %(prefix)s… may not be used from the address %(address)s.")
@@ -153,13 +169,22 @@ def admitted_key(token: str, address: str, *, actor: Actor | None = None) -> Api
 
 @primary.atomic()
 def revoke_key(key: ApiKey, now: dt.datetime | None = None, *, actor: Actor | None = None) -> bool:
-    """Revoke a key, from the next request on. Return False if it was revoked before; the first time is kept."""
+    """Revoke a key: here from the next request on, in other processes within MAX_AGE.
+
+    Return False if it was revoked before; the first time is kept.
+    """
     now = now or timezone.now()
     revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
     key.refresh_from_db(fields=["revoked_at"])
     if revoked:
         record_key(AuditAction.KEY_REVOKE, actor, key)
+        primary.on_commit(forget_api_keys)
     return bool(revoked)
+
+
+def forget_api_keys() -> None:
+    """Read keys and their projects again at the next request of this process, because some have changed."""
+    _CACHE.clear()
 
 
 def digest_of(token: str) -> str:
@@ -179,12 +204,18 @@ def _in_order(scopes: Iterable[str]) -> list[str]:
     return [scope for scope in Scope.values if scope in wanted]
 
 
-def _read_key(digest: str) -> ApiKey | None:
-    with prepared_cursor(primary.connection) as cursor:
-        cursor.execute(_FIND, [digest])
-        row = cursor.fetchone()
+def _read_key(digest: str, *, uncached: bool) -> ApiKey | None:
+    # What a transaction reads may never be committed.
+    uncached = uncached or primary.connection.in_atomic_block
+    row = None if uncached else _CACHE.get(digest)
     if row is None:
-        return None
+        began = time.monotonic()
+        row = next(iter(read_prepared(_FIND, [digest], primary.connection)), None)
+        if row is None:
+            return None
+        if not uncached:
+            _CACHE.put(digest, row, began)
+    # New objects for each request, which may load deferred columns and change them.
     key = ApiKey.from_db(primary.alias, _KEY_COLUMNS, row[: len(_KEY_COLUMNS)])
     key.project = Project.from_db(primary.alias, _PROJECT_COLUMNS, row[len(_KEY_COLUMNS) :])
     return key
@@ -200,3 +231,4 @@ def _note_use(key: ApiKey, now: dt.datetime) -> None:
             [now, key.pk, now - LAST_USED_PRECISION],
         )
     key.last_used_at = now
+    _CACHE.pop(key.digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .db import primary
+from .keys import forget_api_keys
 from .models import Project
 from .places import alias_of, copy_project, place
 
@@ -15,5 +16,6 @@ def add_project(project: Project) -> None:
 
 
 def project_changed(project: Project) -> None:
-    """Bring the changes of the row of a project to where its traces are."""
+    """Bring the changes of the row of a project to where its traces are, and to the next request of this process."""
     copy_project(project, alias_of(project.pk))
+    primary.on_commit(forget_api_keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from access_app.bounded_cache import BoundedCache
 
 
@@ -25,3 +27,10 @@ def test_replaced_and_removed_entries_count_no_more() -> None:
     cache.clear()
     cache.put("d", 10)
     assert (cache.get("b"), cache.get("d")) == (None, 10)
+
+
+def test_age_counts_from_when_the_value_was_read() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(10, max_age=60)
+    cache.put("a", 1, time.monotonic() - 59)
+    cache.put("b", 2, time.monotonic() - 60)
+    assert (cache.get("a"), cache.get("b")) == (1, None)

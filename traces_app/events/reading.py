@@ -160,7 +160,7 @@ def read(db: Database, sessions: Sequence[BatchSession], turns: Sequence[Any]) -
         queries = [
             (session, _send_queries(db, session, session.id, ask)) for session in sessions if session.id is not None
         ]
-        answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in queries]
+    answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in queries]
     for session, (numbers, last, last_of_runs, fact, *since) in answers:
         session.numbers = dict(numbers)
         session.last_event = last[0][0] if last else 0

@@ -45,9 +45,9 @@ from traces_app.ingest.partitions import ensure_periods, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.scores import attach_scores, detach_sessions, store_named_scores
-from traces_app.ingest.sql import BY_ID, insert_rows
+from traces_app.ingest.sql import BY_ID, exchange, insert_rows
 from traces_app.ingest.tables import SPANS, Row
-from traces_app.ingest.turns import take_turns
+from traces_app.ingest.turns import TAKE_TURNS, keys_of
 from traces_app.models import Context
 from traces_app.models import Span as SpanRow
 from tracesite_sdk import records
@@ -96,7 +96,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST = int(ids.EARLIEST.timestamp()) * 10**9
 _LATEST = 253_402_300_799 * 10**9
 """Nanoseconds from 1970 to the end of the year 9999, the last that a datetime has."""
-# These two are prepared, because every request asks them, and Django and PostgreSQL take longer to plan than to answer them.
+# These are prepared, because every request asks them, and Django and PostgreSQL take longer to plan than to answer them.
 # The length of a stored text is known without reading it.
 _STORED = (
     "SELECT id, trace_id, kind, CASE WHEN kind = 'media' THEN octet_length(content) ELSE 0 END FROM traces_app_span "
@@ -113,6 +113,7 @@ _REFUSAL = """
     WHERE message.project_id = %s AND message.request_id = %s AND message.request_id <> '' AND message.metadata ? %s
     LIMIT 1
     """
+_PAUSED = "SELECT id FROM messages_app_session WHERE id = ANY(%s) AND said_status = %s"
 # Prepared, because nearly always only the own messages have the ids. Measured with 24 months: 0.5 ms instead of 10.
 _WITH_CALLS = "SELECT message_id FROM traces_app_toolcall WHERE call_id = ANY(%s) AND call_id <> '' LIMIT %s"
 # Not prepared, because PostgreSQL has to choose between the ids of the calls and the session.
@@ -449,43 +450,45 @@ def _store(
     """
     ensure_periods(db, {Period.of(delivery.time) for delivery in deliveries})
     sharing: set[str] = set()
+    refused: dict[str, str] = {}
     while True:
+        # From the beginning after an error, because all traces are locked in one order, and because a savepoint for what was
+        # written of refused traces would cost every delivery two round trips.
         try:
             with db.atomic():
-                return _store_with(db, project_id, deliveries, sharing, again)
+                return _store_with(db, project_id, deliveries, sharing, again, refused)
         except _SharingError as error:
-            # From the beginning, because all traces are locked in one order.
             sharing |= error.trace_ids
+        except _RefusedError as error:
+            refused |= error.reasons
 
 
 def _store_with(
-    db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str], again: Set[str]
+    db: Database,
+    project_id: int,
+    deliveries: Sequence[_Delivery],
+    sharing: Set[str],
+    again: Set[str],
+    known_refused: Mapping[str, str],
 ) -> tuple[dict[str, str], Counter[str]]:
-    """Store as `_store` does, and make the traces `again` and those `sharing` calls with them anew. Raise _SharingError."""
-    take_turns(db, project_id, {delivery.trace_id for delivery in deliveries} | sharing | again)
+    """Store as `_store` does, and make the traces `again` and those `sharing` calls with them anew.
+
+    Raise _SharingError, and _RefusedError for other traces than those `known_refused`.
+    """
     stored = _insert(db, project_id, deliveries, sharing, again)
-    refused = stored.refused
+    refused = {**stored.refused, **known_refused}
     made = {
         id_: _with_ids(project_id, id_, trace.session())
         for id_, trace in stored.pieces.items()
         if trace.spans and id_ not in refused
     }
-    while True:
-        # A trace is not made anew without those that share its calls.
-        of_group = {stored.home(id_): reason for id_, reason in refused.items()}
-        refused |= {id_: of_group[stored.home(id_)] for id_ in made if stored.home(id_) in of_group}
-        made = {id_: session for id_, session in made.items() if id_ not in refused}
-        if not made:
-            break
-        sessions, homes = _with_traces_joined(db, project_id, made)
-        try:
-            with db.atomic():
-                outcomes = _replace_messages(db, project_id, sessions, stored, homes)
-            break
-        except _RefusedError as error:
-            # Nothing of a refused trace is changed.
-            refused |= error.reasons
+    # A trace is not made anew without those that share its calls.
+    of_group = {stored.home(id_): reason for id_, reason in refused.items()}
+    refused |= {id_: of_group[stored.home(id_)] for id_ in made if stored.home(id_) in of_group}
+    made = {id_: session for id_, session in made.items() if id_ not in refused}
     if made:
+        sessions, homes = _with_traces_joined(db, project_id, made)
+        outcomes = _replace_messages(db, project_id, sessions, stored, homes)
         _find_sharing(db, sessions, outcomes, sharing)
         _keep_together(db, project_id, stored, sessions, homes)
         _note_large(db, project_id, stored, sessions, homes)
@@ -541,14 +544,15 @@ class _Stored:
 def _insert(
     db: Database, project_id: int, deliveries: Sequence[_Delivery], sharing: Set[str], again: Set[str]
 ) -> _Stored:
-    """Insert the deliveries that are new. The caller has locked the traces.
+    """Lock the traces, and insert the deliveries that are new.
 
     Return everything that is stored of the traces that changed or are made `again`, and if there are any, of those `sharing` calls
     with them. Raise _SharingError if a trace is stored together with others that are not locked.
     """
     stored = _Stored()
     new = {delivery.row.id: delivery for delivery in deliveries}
-    traces = {UUID(trace_id) for trace_id in {delivery.trace_id for delivery in deliveries} | sharing | again}
+    trace_ids = {delivery.trace_id for delivery in deliveries} | sharing | again
+    traces = {UUID(trace_id) for trace_id in trace_ids}
     known: set[str] = set()
     with_spans: Counter[str] = Counter()
     """Spans and log records that are stored under each trace."""
@@ -556,7 +560,11 @@ def _insert(
     media: Counter[str] = Counter()
     """Bytes of the stored files of each trace, with those of the traces that are stored under it."""
     links: list[UUID] = []
-    for pk, trace_id, kind, size in read_prepared(_STORED, [project_id, list(traces)], db.connection):
+    # In one pipeline, with the beginning of the transaction. The second statement sees what was committed before the lock.
+    with exchange(db) as ask:
+        ask(TAKE_TURNS, keys_of(project_id, trace_ids))
+        rows_of_traces = ask(_STORED, project_id, list(traces))
+    for pk, trace_id, kind, size in rows_of_traces.fetchall():
         new.pop(pk.hex, None)
         known.add(trace_id.hex)
         if kind == JOINED:
@@ -842,10 +850,8 @@ def _replace_messages(
             db.rows(Message.with_deleted).filter(pk=last).update(redactions=of_message)
     for session_id in sorted({message.session_id for message in old}):
         update_last_run(db, session_id)
-    paused = db.rows(Session.objects).filter(
-        pk__in={outcome.id for outcome in outcomes}, said_status=Session.Status.PAUSED
-    )
-    for session in paused:
+    paused = read_prepared(_PAUSED, [[outcome.id for outcome in outcomes], Session.Status.PAUSED.value], db.connection)
+    for session in db.rows(Session.objects).filter(pk__in=[pk for (pk,) in paused]) if paused else ():
         _go_on(db, session, [message for message in old if message.session_id == session.pk])
     if known:
         _remove_empty_sessions(db, project_id, known, old, outcomes)

@@ -35,6 +35,7 @@ from tracesite_sdk.records import ids, pg_text
 
 from .batch import MessageOutcome, SessionOutcome
 from .joined_traces import group_of, homes_of
+from .sql import exchange
 from .turns import take_turns
 
 TRACE_ID = "trace_id"
@@ -241,9 +242,11 @@ def attach_scores(db: Database, project_id: int, trace_ids: Collection[str], ses
 
     Call it in the transaction that made them; it has locked the traces.
     """
-    _lock_sessions(db, _SHARE_SESSION, project_id, session_names)
-    traces = [UUID(trace_id) for trace_id in trace_ids]
-    waiting = [pk for (pk,) in read_prepared(_TO_ATTACH, [project_id, traces, list(session_names)], db.connection)]
+    with exchange(db) as ask:
+        if keys := _keys_of_sessions(project_id, session_names):
+            ask(_SHARE_SESSION, keys)
+        found = ask(_TO_ATTACH, project_id, [UUID(trace_id) for trace_id in trace_ids], list(session_names))
+    waiting = [pk for (pk,) in found.fetchall()]
     if not waiting:
         return
     scores = list(
@@ -333,9 +336,12 @@ def _is_of_session(place: ScoreTarget) -> bool:
 
 
 def _lock_sessions(db: Database, statement: str, project_id: int, names: Iterable[str]) -> None:
-    keys = sorted(ids.key("scores", project_id, name).int % 2**63 for name in names)
-    if keys:
+    if keys := _keys_of_sessions(project_id, names):
         read_prepared(statement, [keys], db.connection)
+
+
+def _keys_of_sessions(project_id: int, names: Iterable[str]) -> list[int]:
+    return sorted(ids.key("scores", project_id, name).int % 2**63 for name in names)
 
 
 def _place_of(score: Score) -> ScoreTarget:

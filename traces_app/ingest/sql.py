@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -48,6 +48,14 @@ _TOUCHED_STEPS = """
 _TOUCHED_CALLS = """
     SELECT id, call_id, step_id, parent_id, status, duration_ms FROM traces_app_toolcall
     WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
+    """
+# The bounds prune months.
+_STEPS_BELOW = """
+    SELECT id, duration_ms, usage::text, (metadata -> 'error')::text, model, cost FROM traces_app_agentstep
+    WHERE message_id = %s AND id >= %s AND id < %s
+    """
+_CALLS_BELOW = """
+    SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s AND id >= %s AND id < %s
     """
 _FIELDS = list(fields_of(Message))
 _JSON = {name for name, field in fields_of(Message).items() if isinstance(field, JSONField)}
@@ -235,23 +243,22 @@ def lock_with_touched(
         # The bounds prune months; a generic plan would look into all of them.
         locked = ask(_LOCK_MESSAGES, list(message_ids), min(message_ids), max(message_ids))
         queries = {key: _query_touched(ask, key, touched[key]) for key in message_ids if key in touched}
-        rows = locked.fetchall()
-        below = {message_id: [cursor.fetchall() for cursor in cursors] for message_id, cursors in queries.items()}
+    rows = locked.fetchall()
+    below = {message_id: [cursor.fetchall() for cursor in cursors] for message_id, cursors in queries.items()}
     messages = {row[0]: Message.from_db(db.connection.alias, _FIELDS, _values(row)) for row in rows}
     return messages, {message_id: _stored(*answers) for message_id, answers in below.items()}
 
 
 @contextmanager
 def exchange(db: Database) -> Iterator[Callable[..., CursorWrapper]]:
-    """Yield a function that sends a prepared statement in a pipeline; the results arrive when the first is fetched."""
+    """Yield a function that sends a prepared statement in a pipeline. Fetch from its cursors after the block: to fetch within it
+    would be a round trip more. Measured for two statements: 0.26 ms instead of 0.17."""
     db.connection.close_if_health_check_failed()
     db.connection.ensure_connection()
-    with ExitStack() as stack:
-        stack.enter_context(db.connection.wrap_database_errors)
-        stack.enter_context(db.connection.connection.pipeline())
+    with db.connection.wrap_database_errors, db.connection.connection.pipeline():
 
         def ask(statement: str, *parameters: Any) -> CursorWrapper:
-            cursor = stack.enter_context(prepared_cursor(db.connection))
+            cursor = prepared_cursor(db.connection)
             cursor.execute(statement, parameters)
             return cursor
 
@@ -310,22 +317,15 @@ def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) 
 
 def count_below(db: Database, row: Message) -> Rollup:
     """Return the totals of a message, from everything below it."""
-    with db.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text, model, cost FROM traces_app_agentstep "
-            "WHERE message_id = %s",
-            [row.pk],
-        )
-        steps = [
-            (id_, duration, _decoded(usage), _decoded(error), model, cost)
-            for id_, duration, usage, error, model, cost in cursor.fetchall()
-        ]
-        cursor.execute(
-            "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
-            [row.pk],
-        )
-        is_answer = row.role == Message.Role.ASSISTANT and row.is_completed and not row.error
-        return rollup(row.usage, steps, cursor.fetchall(), is_answer=is_answer)
+    bounds = [row.pk, *ids.range_below(row.pk)]
+    with exchange(db) as ask:
+        steps, calls = ask(_STEPS_BELOW, *bounds), ask(_CALLS_BELOW, *bounds)
+    is_answer = row.role == Message.Role.ASSISTANT and row.is_completed and not row.error
+    rows_of_steps = [
+        (id_, duration, _decoded(usage), _decoded(error), model, cost)
+        for id_, duration, usage, error, model, cost in steps.fetchall()
+    ]
+    return rollup(row.usage, rows_of_steps, calls.fetchall(), is_answer=is_answer)
 
 
 def _query_touched(
@@ -441,8 +441,8 @@ def upsert_rows(
             for table, lines in tables
         ]
         counted = touched and _query_touched(ask, message_id, touched)
-        changed = [cursor.fetchall() for cursor in cursors]
-        below = counted and [cursor.fetchall() for cursor in counted]
+    changed = [cursor.fetchall() for cursor in cursors]
+    below = counted and [cursor.fetchall() for cursor in counted]
     return any(changed), _counted(*below) if below else None
 
 

@@ -64,7 +64,8 @@ def viewer_of_key(token: str, address: str) -> Viewer:
     Raises NotAuthenticated, or NotPermitted without the scope `read` or at an address that may not use the key.
     """
     close_old_connections()
-    key = admitted_key(token, address)
+    # Uncached, because a viewer is asked again only after a notification, which may have come before.
+    key = admitted_key(token, address, uncached=True)
     if key is None:
         raise NotAuthenticated(_("Invalid API key: unknown, expired or revoked."), code="invalid_api_key")
     if not database_of(key.project_id).is_primary:

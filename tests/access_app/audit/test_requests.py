@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
+from access_app.audit.record import record
+from access_app.audit.trail import Origin
 from access_app.keys import create_key, revoke_key
-from access_app.models import AuditEntry, Project, Role, Scope
+from access_app.models import ActorKind, AuditAction, AuditEntry, Project, Role, Scope
 from access_app.roles import grant_role
 from messages_app.models import Message, Session
 
@@ -189,3 +192,37 @@ def test_request_without_an_entry_is_not_answered(project: Project, token: str, 
     answer = client.get("/api/v1/messages/")
     assert answer.status_code == 500
     assert CANARY.encode() not in answer.getvalue()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("project_id", [None, 7])
+def test_entry_is_the_same_inside_and_outside_of_a_transaction(
+    project_id: int | None, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    def add(*, soon: bool = False) -> None:
+        record(
+            AuditAction.READ,
+            None,
+            project_id=project_id,
+            object_type="message",
+            object_id="nul\x00 \udce9 100%s $1",
+            object_name="é" * 5000,
+            detail={"route": "ünï", "ids": ["1", "2"], "count": 2, "none": None},
+            origin=Origin(kind=ActorKind.KEY, name="agent", id="1", address="::1", request_id="r-1"),
+            soon=soon,
+        )
+
+    with django_assert_num_queries(2):
+        add()
+        add(soon=True)
+    with transaction.atomic():
+        add()
+        add(soon=True)
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone() != ("off",)
+
+    same = [{**row, "id": 0, "time": None} for row in AuditEntry.objects.order_by("id").values()]
+    assert len(same) == 4
+    assert all(row == same[0] for row in same)
+    assert (same[0]["object_id"], same[0]["detail"]["count"]) == ("nul\ufffd ? 100%s $1", 2)

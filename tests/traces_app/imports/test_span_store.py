@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from access_app.db import Database, primary
+from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.periods import Period
@@ -222,18 +224,52 @@ def test_session_waits_until_a_later_run_goes_on(project: Project, is_reversed: 
 def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trace is locked, and the table of locks of PostgreSQL is bounded."""
     locked: list[int] = []
-    take_turns = span_store.take_turns
+    keys_of = span_store.keys_of
 
-    def counted(db: Database, project_id: int, trace_ids: set[str]) -> None:
+    def counted(project_id: int, trace_ids: set[str]) -> list[int]:
         locked.append(len(trace_ids))
-        take_turns(db, project_id, trace_ids)
+        return keys_of(project_id, trace_ids)
 
-    monkeypatch.setattr(span_store, "take_turns", counted)
+    monkeypatch.setattr(span_store, "keys_of", counted)
     monkeypatch.setattr(span_store, "TRACES_AT_ONCE", 2)
     spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 4, 5, 1)]
     outcome = record_spans(primary, project.pk, [*spans, replace(spans[1], span_id="f" * 16)])
     assert (outcome.accepted, outcome.refused, locked) == (7, 0, [2, 2, 1])
     assert SpanRow.objects.count() == 6
+
+
+def test_refused_trace_leaves_the_others_of_its_delivery(project: Project) -> None:
+    prompt = {"gen_ai.operation.name": "chat", "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi"}
+    spans = [
+        Span(
+            trace_id=f"{number:032x}",
+            span_id=f"{number:016x}",
+            name="chat",
+            start=10**18,
+            end=10**18,
+            attributes=prompt,
+        )
+        for number in (1, 2, 3)
+    ]
+    record_spans(primary, project.pk, [spans[0]])
+    Session.objects.update(deleted_at=timezone.now())
+    (stored,) = SpanRow.objects.values_list("pk", flat=True)
+    outcome = record_spans(primary, project.pk, [replace(spans[0], span_id="f" * 16), *spans[1:]])
+
+    assert (outcome.accepted, outcome.refused_traces) == (2, {spans[0].trace_id: "session_deleted"})
+    traces = {row.hex for row in SpanRow.objects.exclude(pk=stored).values_list("trace_id", flat=True)}
+    assert traces == {span.trace_id for span in spans[1:]}
+    assert set(Message.objects.values_list("session__deleted_at", flat=True)) == {None}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_delivery_of_a_new_trace_takes_one_savepoint(project: Project) -> None:
+    spans = spans_of(SCENARIOS[0])
+    with CaptureQueriesContext(connection) as queries:
+        record_spans(primary, project.pk, spans)
+    commands = [query["sql"].split()[0] for query in queries]
+    # That of the store, which tries again within the transaction.
+    assert commands.count("SAVEPOINT") == 1
 
 
 def test_spans_of_too_many_traces_are_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
