@@ -28,7 +28,7 @@ WIDTHS = {"question": 1024, "tools": 256, "errors": 512}
 """The places of each part of a vector."""
 WEIGHTS = {"question": 0.5, "tools": 0.3, "errors": 0.2}
 """The weight of each part in the score."""
-HASHED = "n-grams 1"
+HASHED = "n-grams 2"
 """The name of the default embedder; another number makes all stored vectors again."""
 WIDTHS_STORED = {"question": 256, "tools": 64, "errors": 64}
 """The places of each part of a stored vector; a question that is embedded has those of its embedder."""

@@ -49,7 +49,7 @@ def test_groups_lead_to_their_calls_and_examples(staff: Client) -> None:
     text = text_of(page)
     assert "4 failed calls in 2 groups" in text
     assert "First in this period" in text
-    assert text.index("timeout after # s new error 3") < text.index("no <b>key</b> '#' new error 1")
+    assert text.index("timeout after # s new error 3") < text.index("no <b>key</b> 'a' new error 1")
     assert "search 2 read 1" in text
     assert "no disk" not in text
     assert len(rows_of(staff.get(target(page, "timeout after #")))) == 3

@@ -76,7 +76,7 @@ def test_equal_errors_are_one_group(viewer: Caller) -> None:
         ],
         "group_count": 2, "call_count": 4, "counted_from": None, "trend_step": 3600,
     }  # fmt: skip
-    assert (found["results"][1]["pattern"], found["results"][1]["call_count"]) == ("connection to '#' refused", 1)
+    assert (found["results"][1]["pattern"], found["results"][1]["call_count"]) == ("connection to 'db-#' refused", 1)
 
 
 @pytest.mark.usefixtures("errors")
