@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tracesite_sdk.formats.codex import total_usage
 from tracesite_sdk.spans.conversation import session_of_trace
 from tracesite_sdk.spans.facts import below
 from tracesite_sdk.spans.media import Media, with_media
-from tracesite_sdk.spans.span import DEEPEST, Span, SpanEvent
+from tracesite_sdk.spans.span import DEEPEST, Scope, Span, SpanEvent
 
 SECOND = 10**9
 START = 1_780_000_000 * SECOND
@@ -95,6 +96,73 @@ def on_stem(count: int, leaf: dict[str, Any], stem: dict[str, Any], **more: Any)
     return [*chain(half, stem), *leaves]
 
 
+def tree(count: int, branching: int) -> list[Span]:
+    """Return spans of all kinds in a tree in which each has so many below it."""
+    return [
+        span(number, (number - 2) // branching + 1 if number > 1 else 0, any_kind(number), end=10**6)
+        for number in range(1, count + 1)
+    ]
+
+
+def any_kind(number: int) -> dict[str, Any]:
+    kinds = [AGENT, chat(), TOOL, PLAIN, RETRIEVER, calling(number)]
+    return kinds[number % len(kinds)]
+
+
+def agents_of_ten(count: int) -> list[Span]:
+    """Return agents with other questions, one after another, and below each of them requests whose calls are executed."""
+    return [
+        span(first, 0, AGENT | asking(first), end=first + 10)
+        if number == first
+        else span(number, first, calling(number) if number % 2 else tool_of(number - 1))
+        for first in range(1, count, 10)
+        for number in range(first, first + 10)
+    ]
+
+
+def tool_of(number: int) -> dict[str, Any]:
+    """Return the attributes of a tool that executes a call."""
+    return {**TOOL, "gen_ai.tool.call.id": f"c{number}"}
+
+
+def calls_of_one_request(count: int, tool: Callable[[int], dict[str, Any]], *, backwards: bool = False) -> list[Span]:
+    """Return a request for calls of one tool, and the executions of these."""
+    numbers = range(count - 2)
+    parts = [{"type": "tool_call", "id": f"c{n}", "name": "look", "arguments": {"at": n}} for n in numbers]
+    request = {**chat(), "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}])}
+    executed = reversed(numbers) if backwards else numbers
+    tools = [span(place, 1, tool(number)) for place, number in enumerate(executed, 3)]
+    return [span(1, 0, AGENT, end=10**6), span(2, 1, request), *tools]
+
+
+def calls_with_results_of_one_text(count: int, *, backwards: bool = False) -> list[Span]:
+    """Return calls whose tools have neither ids nor arguments, and a request with the results, which are all the same."""
+    half = count // 2
+    numbers = [*range(2, half + 2)]
+    parts = [
+        {"type": "tool_call_response", "id": f"c{n}", "response": "ok"}
+        for n in (numbers[::-1] if backwards else numbers)
+    ]
+    last = {**chat(), "gen_ai.input.messages": json.dumps([{"role": "tool", "parts": parts}])}
+    return [
+        *calls_and(count, lambda _number: {**TOOL, "gen_ai.tool.call.result": "ok"}),
+        span(2 * count, 1, last, start=4 * count),
+    ]
+
+
+def seen_by_libraries(count: int, libraries: int, *, by_turns: bool) -> list[Span]:
+    """Return generations at one time with one answer and other response ids, of so many libraries."""
+    spans = [span(number, 0, chat(**{"gen_ai.response.id": f"r{number}"}), end=10**6) for number in range(1, count + 1)]
+    return [
+        replace(one, scope=Scope(name=f"library {place % libraries if by_turns else place * libraries // count}"))
+        for place, one in enumerate(spans)
+    ]
+
+
+def in_any_order(spans: list[Span]) -> list[Span]:
+    return Random(1).sample(spans, len(spans))
+
+
 def circle(count: int) -> list[Span]:
     """Return a circle of spans with a tail of the same length."""
     half = count // 2
@@ -134,6 +202,20 @@ SHAPES: dict[str, Callable[[int], list[Span]]] = {
         for number in range(1, count + 1)
     ],
     "chain of generations": lambda count: chain(count, chat()),
+    "chain of all kinds": lambda count: [
+        span(number, number - 1, any_kind(number), end=10**6) for number in range(1, count + 1)
+    ],
+    "chain of all kinds in any order": lambda count: in_any_order(SHAPES["chain of all kinds"](count)),
+    "star of all kinds": lambda count: star(count, any_kind),
+    "tree that branches in two": lambda count: tree(count, 2),
+    "tree that branches in ten": lambda count: tree(count, 10),
+    "tree that branches in two, in any order": lambda count: in_any_order(tree(count, 2)),
+    "agents of ten spans": agents_of_ten,
+    "agents of ten spans in any order": lambda count: in_any_order(agents_of_ten(count)),
+    "agents of ten spans below one": lambda count: [
+        span(10**6, 0, PLAIN, start=0, end=10**6),
+        *(one if one.parent_id else replace(one, parent_id=f"{10**6:016x}") for one in agents_of_ten(count)),
+    ],
     "chain of spans without a meaning": lambda count: chain(count, PLAIN),
     "star of generations": lambda count: star(count, lambda _number: chat()),
     "star of tools": lambda count: star(count, lambda _number: TOOL),
@@ -163,9 +245,22 @@ SHAPES: dict[str, Callable[[int], list[Span]]] = {
         for number, one in enumerate(on_stem(count, chat(), PLAIN))
     ],
     "retrievers, nested": lambda count: chain(count, RETRIEVER),
+    "retrievers, nested, with others between them": lambda count: [
+        span(number, number - 1, RETRIEVER if number % 2 else PLAIN, end=10**6) for number in range(1, count + 1)
+    ],
     "retrievers beside each other": lambda count: star(count, lambda _number: RETRIEVER),
     "spans without an end, nested": lambda count: chain(count, WITHOUT_END),
     "spans without an end, beside each other": lambda count: star(count, lambda _n: WITHOUT_END, WITHOUT_END),
+    "one answer of other responses, of two libraries by turns": lambda count: seen_by_libraries(
+        count, 2, by_turns=True
+    ),
+    "one answer of other responses, of one library and then another": lambda count: seen_by_libraries(
+        count, 2, by_turns=False
+    ),
+    "one answer, of a library for each span": lambda count: [
+        replace(one, scope=Scope(name=f"library {place}"))
+        for place, one in enumerate(star(count, lambda _number: chat(), end=10**6))
+    ],
     "requested calls": lambda count: [
         span(number, 1 if number > 1 else 0, requested(number) if number > 1 else chat(), name="tool_call.look")
         for number in range(1, count + 1)
@@ -180,6 +275,14 @@ SHAPES: dict[str, Callable[[int], list[Span]]] = {
     "calls and tools with their arguments, backwards": lambda count: calls_and(
         count, lambda n: {**TOOL, "gen_ai.tool.call.arguments": json.dumps({"at": n})}, backwards=True
     ),
+    "calls of one request": lambda count: calls_of_one_request(count, tool_of),
+    "calls of one request, backwards": lambda count: calls_of_one_request(count, tool_of, backwards=True),
+    "calls of one request and tools without ids": lambda count: calls_of_one_request(count, lambda _number: TOOL),
+    "calls of one request and tools with their arguments, backwards": lambda count: calls_of_one_request(
+        count, lambda n: {**TOOL, "gen_ai.tool.call.arguments": json.dumps({"at": n})}, backwards=True
+    ),
+    "calls with results of one text": calls_with_results_of_one_text,
+    "calls with results of one text, backwards": lambda count: calls_with_results_of_one_text(count, backwards=True),
     "calls and tools of another name": lambda count: calls_and(count, lambda _n: {**TOOL, "gen_ai.tool.name": "go"}),
     "calls and spans without a meaning": lambda count: calls_and(count, lambda _number: PLAIN),
     "calls and spans of their name": lambda count: calls_and(count, lambda _number: PLAIN, name="look"),

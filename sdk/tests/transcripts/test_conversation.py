@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sdk.tests.growing import merged, orphans
 from sdk.tests.growth import grows_linearly
@@ -33,7 +33,7 @@ def talk(*entries: Entry) -> list[Entry]:
 
 
 def _fields(entry: Entry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+    return {name: getattr(entry, name) for name in entry.__struct_fields__}
 
 
 def user(text: str) -> Prompt:

@@ -17,9 +17,10 @@ the results of the provider's tools in one answer is another reply ("3.1").
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values

@@ -18,9 +18,11 @@ The id of a message is that of its step, or its index if the id is missing or re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import content, fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Lines, Skip, numbered_values

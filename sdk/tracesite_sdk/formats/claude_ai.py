@@ -17,9 +17,10 @@ since the last import, the branches are two sessions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import between, fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values

@@ -45,7 +45,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
@@ -54,6 +54,7 @@ from operator import not_
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import content, duration, fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Files, Line, Lines, Skip

@@ -31,12 +31,13 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import fields, instant, items, milliseconds, rest, text
 from tracesite_sdk.normalize.mended_json import decode_json

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize import json_values

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import content, fields, instant, items, rest, text
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values

@@ -456,7 +456,7 @@ def _entries(conversation: _Conversation, facts: _Facts, skip: Skip) -> Iterator
             asked = facts.requests.get(index) if digest == _reply_digest(message) else None
             if asked is not None and isinstance(conversation.messages, list):
                 asked = {**asked, "messages": conversation.messages[:index]}
-                reply = replace(reply, input=model_input(asked), is_request=True)
+                reply = msgspec.structs.replace(reply, input=model_input(asked), is_request=True)
             entry = reply
             call_ids.update(call.id for call in reply.calls)
         elif role in ("tool", "function"):
@@ -478,7 +478,7 @@ def _with_time(entry: Entry, sent_at: object) -> Entry:
     if time is None:
         return entry
     metadata = {name: item for name, item in entry.metadata.items() if name != own}
-    return replace(entry, created_at=time, health=time_flags(value), metadata=metadata)
+    return msgspec.structs.replace(entry, created_at=time, health=time_flags(value), metadata=metadata)
 
 
 def _role_problem(message: dict[str, Any]) -> str:

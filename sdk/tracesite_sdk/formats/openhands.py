@@ -20,10 +20,12 @@ recalls, condensations) are kept in the metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import as_json, content, fields, instant, items, rest, text, time_flags
 from tracesite_sdk.records import SessionStatus

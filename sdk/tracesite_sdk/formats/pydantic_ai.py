@@ -18,11 +18,12 @@ The parts are those of pydantic-ai 2.68 and older versions, down to `args_json` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize import json_values
 from tracesite_sdk.records import ids

@@ -19,6 +19,8 @@ from .tool_results import TOO_DEEP
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Seconds since 1970 have ten digits until the year 2286, milliseconds thirteen, microseconds sixteen.
 _UNITS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0))
+_MILLISECOND = timedelta(milliseconds=1)
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 def instant(value: object) -> datetime | None:
@@ -104,10 +106,10 @@ def milliseconds(seconds: object) -> float | None:
 
 def between(start: datetime | None, end: datetime | None) -> float | None:
     """Return the milliseconds from one time to a later one."""
-    return (end - start) / timedelta(milliseconds=1) if start is not None and end is not None and end >= start else None
+    return (end - start) / _MILLISECOND if start is not None and end is not None and end >= start else None
 
 
 def rest(value: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
     """Return the non-empty fields that no field of a record takes."""
     taken = frozenset(taken)
-    return {name: item for name, item in value.items() if name not in taken and item not in (None, "", [], {})}
+    return {name: item for name, item in value.items() if name not in taken and item not in _EMPTY}

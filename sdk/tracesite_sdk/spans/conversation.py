@@ -201,14 +201,22 @@ def _joined(messages: Iterable[records.Message], pairs: Iterable[tuple[_Call, _C
 
 def _firsts_of_groups(sessions: Mapping[str, records.Session], pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the first trace of the group of each trace in `pairs`, which are two of one group."""
-    groups: dict[str, set[str]] = {}
-    for pair in pairs:
-        group = set(pair).union(*(groups.get(trace_id, ()) for trace_id in pair))
-        groups |= dict.fromkeys(group, group)
-    return {
-        trace_id: min(group, key=lambda one: (sessions[one].created_at or _EPOCH, one))
-        for trace_id, group in groups.items()
-    }
+    neighbours: dict[str, set[str]] = defaultdict(set)
+    for one, other in pairs:
+        neighbours[one].add(other)
+        neighbours[other].add(one)
+    firsts: dict[str, str] = {}
+    for trace_id in neighbours:
+        if trace_id in firsts:
+            continue
+        group, waiting = {trace_id}, [trace_id]
+        while waiting:
+            found = neighbours[waiting.pop()] - group
+            group |= found
+            waiting += found
+        first = min(group, key=lambda one: (sessions[one].created_at or _EPOCH, one))
+        firsts |= dict.fromkeys(group, first)
+    return firsts
 
 
 def _of_trace(session: records.Session, messages: Sequence[records.Message], home: str) -> records.Session:
@@ -239,6 +247,8 @@ def _with_calls(
     message: records.Message, there: Mapping[int, records.ToolCall], gone: Collection[int]
 ) -> records.Message | None:
     """Return a message with the results of calls, and without those that are `gone`."""
+    if not there and WAITING not in (message.metadata or {}):
+        return message
     steps: list[records.AgentStep] = []
     for step in message.agent_steps or ():
         calls = [_with_result_of(call, there.get(id(call))) for call in step.tool_calls or () if id(call) not in gone]
@@ -308,12 +318,12 @@ def _with_returned_text(entries: Sequence[Entry], returning: Node | None, name: 
     returned = returned_text(returning.facts.output) if returning is not None else None
     if returning is None or returned is None:
         return [*entries]
-    plain = [
+    plain = (
         text_of(entry.content)[0]
-        for entry in entries
+        for entry in reversed(entries)
         if isinstance(entry, Reply) and entry.parent_call is None and not entry.calls
-    ]
-    last = next((text for text in reversed(plain) if text), "")
+    )
+    last = next(filter(None, plain), "")
     if last.split() == returned.split():
         return [*entries]
     reply = Reply(

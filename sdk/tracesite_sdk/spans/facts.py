@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import fields, items
@@ -71,9 +71,9 @@ class Facts(Struct, kw_only=True):
         """Return these facts, with those of `other` for what is missing."""
         # An empty value becomes None if `other` has none either: it must not hide what is known in another way.
         missing = {
-            name: getattr(other, name)
-            for name in self.__struct_fields__
-            if (own := getattr(self, name)) in _NOTHING and (own is not None or getattr(other, name) is not None)
+            name: others
+            for name, own, others in zip(self.__struct_fields__, astuple(self), astuple(other), strict=True)
+            if others is not own and own in _NOTHING
         }
         return replace(self, **(missing | {"metadata": {**other.metadata, **self.metadata}}))
 
@@ -87,7 +87,7 @@ def flattened_tools(attributes: Attributes, prefix: str) -> list[dict[str, Any]]
 def first(attributes: Attributes, names: tuple[str, ...]) -> Any:
     """Return the first of the attributes that is there and not empty."""
     for name in names:
-        if (value := attributes.get(name)) not in _NOTHING:
+        if name in attributes and (value := attributes[name]) not in _NOTHING:
             return value
     return None
 

@@ -32,6 +32,11 @@ from .observations import EMPTY, Spent, counted_beside_requests, question_in
 from .pauses import pause_of
 from .span import Span
 
+_MOST_AT_A_TIME = 32
+"""Requests with one answer that are compared with a generation to find its own, the last that began before it."""
+_MOST_LIBRARIES = 8
+"""Libraries that may have seen one request."""
+
 
 @dataclass(eq=False)
 class Node:
@@ -209,14 +214,14 @@ def _requests(answered: Iterable[Node]) -> list[list[Node]]:
     running: list[dict[str, Node]] = []
     """Those that may have another one."""
     nodes = [*answered]
-    libraries = len({node.span.scope.name for node in nodes})
+    libraries = min(len({node.span.scope.name for node in nodes}), _MOST_LIBRARIES)
     for node in nodes:
         library = node.span.scope.name
         running = [
             seen
             for seen in running
             if len(seen) < libraries and any(other.span.end >= node.span.start for other in seen.values())
-        ]
+        ][-_MOST_AT_A_TIME:]
         lacking = [seen for seen in running if library not in seen]
         # The one around it is surely its own, whatever else runs at the time.
         around = (seen for seen in lacking if any(other.is_around(node) for other in seen.values()))
@@ -268,16 +273,21 @@ def _tokens(node: Node) -> tuple[int, int]:
 def _are_one_request(node: Node, other: Node) -> bool:
     """Return whether generations of two libraries with the same question and answer are one request: both took most of the same
     time, and nothing that both of them state differs."""
-    shorter = min(one.span.end - one.span.start for one in (node, other))
+    shorter = min(node.span.end - node.span.start, other.span.end - other.span.start)
     together = min(node.span.end, other.span.end) - max(node.span.start, other.span.start)
     models = node.facts.model, other.facts.model
-    stated = zip(*((one.facts.response_id, *_tokens(one)) for one in (node, other)), strict=True)
+    # What costs least comes first, because most of those at one time are others.
     return (
         together >= 0.8 * shorter
-        and all(one == another for one, another in stated if one and another)
+        and _may_be_equal(node.facts.response_id, other.facts.response_id)
+        and all(map(_may_be_equal, _tokens(node), _tokens(other)))
         and (not all(models) or any(_is_name_of(*names) for names in (models, models[::-1])))
-        and ((told := _instructions(node)) == (told_other := _instructions(other)) or not (told and told_other))
+        and _may_be_equal(_instructions(node), _instructions(other))
     )
+
+
+def _may_be_equal(stated: object, other: object) -> bool:
+    return stated == other or not (stated and other)
 
 
 def _instructions(node: Node) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
@@ -29,6 +29,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracesite_sdk.normalize.call_ids import HANDOFF_PREFIX
 from tracesite_sdk.normalize.json_values import as_json, between, fields, rest, text
@@ -151,10 +152,14 @@ class Reader:
         self._one_run = one_run
         self._seen: Counter[tuple[str, str]] = Counter()
         """Messages read so far: (role, content) and their number."""
+        self._unread: list[Observation] = []
+        """The generations of one run whose inputs were not read, because no call was open that a result in them could answer."""
         self._calls = OpenCalls()
         self._trace: Trace | None = None
         self._executed: NearestAbove[Call] = NearestAbove(0)
         """The calls that observations of the trace executed."""
+        self._answered: dict[str, int] = {}
+        """The number of ids in `_stated` at the beginning of those of an output whose calls were answered."""
         self._executing: dict[tuple[str, str], tuple[Observation, Call]] = {}
         """The last tool of each call id and name of the trace, with its call."""
         self._prompted = False
@@ -164,6 +169,7 @@ class Reader:
         """Return the entries of one trace."""
         self._executed = NearestAbove(len(trace.observations))
         self._executing.clear()
+        self._answered.clear()
         self._trace = trace
         self.__dict__.pop("_stated", None)
         self._prompted = self._replied = False
@@ -280,6 +286,16 @@ class Reader:
         self._seen[key] += is_new
         return is_new
 
+    def _new_results(self) -> list[Result]:
+        """Count the results in the inputs that were not read yet, and return those in the last of them that are new."""
+        results: list[Result] = []
+        for generation in self._unread:
+            here: Counter[tuple[str, str]] = Counter()
+            stated = [result for message in messages_in(generation.input) for result in message.results]
+            results = [result for result in stated if self._is_news(result, here)]
+        self._unread.clear()
+        return results
+
     def _is_new(self, key: tuple[str, str], here: Counter[tuple[str, str]]) -> bool:
         """Count a message of an input, and return whether the input has it more often than was read so far."""
         here[key] += 1
@@ -323,12 +339,13 @@ class Reader:
         generation.used = True
         parent = self._executed.find(generation.number)
         around = self._around(generation)
-        messages = messages_in(generation.input)
+        # In one run only the results in an input are read, and most inputs repeat all of those before.
+        messages = [] if self._one_run else messages_in(generation.input)
         metadata = _metadata(generation)
         if self._one_run:
-            here: Counter[tuple[str, str]] = Counter()
-            for result in (result for message in messages for result in message.results):
-                if self._is_news(result, here):
+            self._unread.append(generation)
+            if self._calls.are_open():
+                for result in self._new_results():
                     yield from self._result_in_input(result, generation.id, generation.start, around)
         elif parent is None:
             # The first input has the time of the trace, which may begin before its first generation.
@@ -428,6 +445,16 @@ class Reader:
                             outputs[call_id].append(result.output)
         return ids, outputs
 
+    def _ids_of(self, output: Any) -> Iterable[str]:
+        """Return the ids of the calls to which a later request gives an output. Those at the beginning whose calls were answered
+        are looked at once only, because many calls may have the same output."""
+        key = canonical(output)
+        ids, first = self._stated[0].get(key, []), self._answered.get(key, 0)
+        while first < len(ids) and self._calls.was_answered(ids[first]):
+            first += 1
+        self._answered[key] = first
+        return map(ids.__getitem__, range(first, len(ids)))
+
     def _unknown(self, messages: list[ParsedMessage]) -> list[Any]:
         """Return the replies and results of an input that are no entries: those of another agent, or examples."""
         unknown: list[Any] = []
@@ -453,7 +480,12 @@ class Reader:
         """Return the reply with the content of a message, and register its calls."""
         if reply.step_id is not None:
             self._replied = True
-        self._seen["assistant", _reply_key(message)] += 1
+        if not (self._one_run and self._replied):
+            # Within a run, only the replies before its first are compared.
+            self._seen["assistant", _reply_key(message)] += 1
+        if any(call.id is not None and self._calls.knows(call.id) for call in message.calls):
+            # Such an id is open again.
+            self._answered.clear()
         self._calls.add(message.calls, around)
         return replace(
             reply,
@@ -496,7 +528,7 @@ class Reader:
                 name,
                 observation.input if observation.input not in EMPTY else None,
                 self._around(observation),
-                lambda: self._stated[0].get(canonical(output), ()) if has_output else (),
+                lambda: self._ids_of(output) if has_output else (),
             )
         parent = self._executed.find(observation.number)
         if open_call is None:
@@ -539,6 +571,7 @@ class Reader:
             stated = self._stated[1].get(open_call.call.id, ())
             output = stated[0] if len(stated) == 1 else output
         if not open_call.call.id:
+            self._new_results()
             self._seen[_result_key(name, output)] += 1
         if observation.is_paused or (output is None and error is None and observation.end is None):
             # The call is still running, or goes on later.

@@ -19,12 +19,14 @@ _REQUESTS = ("tool-approval-request", "mcp_approval_request", "tool_approval_ite
 
 def pause_of(span: Span, error: str | None) -> str | None:
     """Return the exception by which a span has paused; None if it has not, or has failed."""
+    if span.status != "error" and not error:
+        return None
     raised = [event.attributes.get("exception.type") for event in span.events if event.name == "exception"]
     # An earlier exception was caught; a message may name one that is not its own.
     types = [raised[-1] if raised else span.attributes.get("error.type")]
     found = (_NAMED.match(str(text)) for text in (types if types[0] else (span.status_message, error)) if text)
     exception = next(filter(None, found), None)
-    return exception[1] if exception and (span.status == "error" or error) else None
+    return exception[1] if exception else None
 
 
 def asks_a_person(output: Any) -> bool:

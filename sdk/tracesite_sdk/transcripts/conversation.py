@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
+
+from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.call_ids import folded
@@ -126,7 +128,8 @@ class Conversation:
                 self._late[item] = None
                 self._left_open += item.open_calls
             else:
-                yield self._finish(item)
+                # Nothing looks for its calls after the end of the transcript, so they need not be forgotten.
+                yield _finished(item) if is_over else self._finish(item)
         while self._late and (is_over or self._left_open > MOST_LEFT_OPEN):
             turn = next(iter(self._late))
             del self._late[turn]
@@ -148,8 +151,7 @@ class Conversation:
                         if not queue:
                             del self._waiting[key]
                             self._guessed.discard(key)
-        message = turn_message(turn)
-        return turn.index, with_time(message, *turn.time) if turn.time else message
+        return _finished(turn)
 
     def _add_prompt(self, entry: Prompt) -> None:
         prompt = _Prompt(self._next_index(), entry)
@@ -180,7 +182,7 @@ class Conversation:
             if call.id:
                 self._last_of_id[call.id] = added
             for key in _call_keys(turn, call, reply.scope):
-                if self._next_open(key) is None:
+                if self._guessed and self._next_open(key) is None:
                     self._guessed.discard(key)
                 self._waiting[key][added] = None
 
@@ -253,6 +255,11 @@ class Conversation:
                 return call
             del queue[call]
         return None
+
+
+def _finished(turn: Turn) -> tuple[int, records.Message]:
+    message = turn_message(turn)
+    return turn.index, with_time(message, *turn.time) if turn.time else message
 
 
 def _call_keys(turn: Turn, call: Call, scope: str | None) -> list[_Key]:

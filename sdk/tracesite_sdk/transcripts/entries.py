@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from tracesite_sdk import records
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
+class Prompt(Struct, frozen=True, kw_only=True):
     """A message of the user or of the system."""
 
     id: str
@@ -31,11 +32,10 @@ class Prompt:
     """Flags of oddities in this entry, such as NAIVE_TIME; its message gets them."""
     is_aside: bool = False
     """Whether the client inserted it without a question of the user, so that the turn continues."""
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """A call that a reply requests."""
 
     id: str | None
@@ -46,11 +46,10 @@ class Call:
     """Milliseconds."""
     started_at: datetime | None = None
     """None: the time of its reply."""
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """One response of the model: text, calls, or both."""
 
     id: str
@@ -87,11 +86,10 @@ class Reply:
     scope: str | None = None
     """The scope in which the ids of its calls are unique, if smaller than the transcript: a node, an agent."""
     health: Sequence[str] = ()
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """The result of a tool."""
 
     id: str
@@ -121,7 +119,7 @@ class Result:
     name: str | None = None
     attachments: list[Any] | None = None
     health: Sequence[str] = ()
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
 
 
 Entry = Prompt | Reply | Result

@@ -56,6 +56,7 @@ class OpenCalls:
             item = OpenCall(call, len(self._calls), around)
             self._calls.append(item)
             self._ids.add(call.id)
+            self._put(item, "any")
             self._put(item, "any", call.name)
             groups: list[_Key] = [("free",)] if call.id is None or call.id not in self._claimed else []
             groups.append(("no id",) if call.id is None else ("id", call.id))
@@ -71,6 +72,14 @@ class OpenCalls:
     def knows(self, call_id: str) -> bool:
         """Return whether a call has this id, also one that was answered."""
         return call_id in self._ids
+
+    def was_answered(self, call_id: str) -> bool:
+        """Return whether all calls with this id were answered, of which there is one at least."""
+        return call_id in self._ids and self._first(("id", call_id), None) is None
+
+    def are_open(self) -> bool:
+        """Return whether any call is open."""
+        return self._first("any") is not None
 
     def has_name(self, name: str) -> bool:
         return self._first("any", name) is not None
@@ -131,7 +140,7 @@ class OpenCalls:
         return first, True
 
     def _put(self, item: OpenCall, *key: object) -> None:
-        if self._first(*key) is None:
+        if self._guessed and self._first(*key) is None:
             self._guessed.discard(key)
         self._waiting[key].append(item)
 

@@ -71,7 +71,9 @@ def first_time(values: Iterable[datetime | None]) -> tuple[int, datetime | None]
 
 def after(start: datetime, duration: float | None) -> datetime:
     """Return the time `duration` milliseconds after `start`; `start` itself where that is beyond the year 9999."""
+    if not duration:
+        return start
     try:
-        return start + timedelta(milliseconds=duration or 0)
+        return start + timedelta(milliseconds=duration)
     except OverflowError:
         return start

@@ -5,6 +5,8 @@ Source: AgentOps-AI/agentops, agentops/semconv.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tracesite_sdk.spans.facts import Facts, first_text
 from tracesite_sdk.spans.observations import Kind
 from tracesite_sdk.spans.span import Span
@@ -15,8 +17,8 @@ KINDS: dict[str, Kind] = {"agent": "agent", "workflow": "agent", "tool": "tool",
 _REQUESTED = "tool_call."
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith("agentops.") for name in span.attributes) or _is_requested_call(span)
+def recognises(span: Span, families: Collection[str]) -> bool:
+    return "agentops." in families or _is_requested_call(span)
 
 
 def facts(span: Span) -> Facts:

@@ -6,6 +6,7 @@ answer is in the log event `assistant_response`, which newer versions stamp with
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.spans.facts import Facts, first, first_text, milliseconds, usage
@@ -33,7 +34,7 @@ _ARGUMENTS = {
 _OF_REQUEST = ("query_source", "stop_reason", "speed", "attempt", "agent_id", "parent_agent_id", "request_id")
 
 
-def recognises(span: Span) -> bool:
+def recognises(span: Span, _families: Collection[str]) -> bool:
     return span.name.startswith(_PREFIX) and "span.type" in span.attributes
 
 

@@ -7,6 +7,7 @@ messages are attributes (JSON text or structures) in newer versions, events of t
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items, rest
@@ -117,10 +118,8 @@ _ROLES = {
 }
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith("gen_ai.") for name in span.attributes) or any(
-        event.name.startswith("gen_ai.") for event in span.events
-    )
+def recognises(span: Span, families: Collection[str]) -> bool:
+    return "gen_ai." in families or any(event.name.startswith("gen_ai.") for event in span.events)
 
 
 def facts(span: Span) -> Facts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tracesite_sdk.spans.facts import Facts, first, first_text
 from tracesite_sdk.spans.observations import NO_REASON
 from tracesite_sdk.spans.span import Span
@@ -9,7 +11,7 @@ from tracesite_sdk.transcripts.parsing.message_shapes import decoded
 from tracesite_sdk.transcripts.parsing.passages import passages_in
 
 
-def recognises(span: Span) -> bool:
+def recognises(_span: Span, _families: Collection[str]) -> bool:
     return True
 
 

@@ -6,6 +6,7 @@ Source: google/adk-python, src/google/adk/telemetry/tracing.py.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items
@@ -26,8 +27,10 @@ _OF_REQUEST = ("system_instruction", "systemInstruction", "tools")
 """What is no parameter in the configuration of a request."""
 
 
-def recognises(span: Span) -> bool:
-    return _AGENT.fullmatch(span.name) is not None or any(name.startswith(_PREFIX) for name in span.attributes)
+def recognises(span: Span, families: Collection[str]) -> bool:
+    return _AGENT.fullmatch(span.name) is not None or (
+        "gcp." in families and any(name.startswith(_PREFIX) for name in span.attributes)
+    )
 
 
 def facts(span: Span) -> Facts:

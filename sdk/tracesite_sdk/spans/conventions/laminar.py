@@ -5,6 +5,8 @@ Source: lmnr-ai/lmnr-python, src/lmnr/opentelemetry_lib/tracing/attributes.py; i
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tracesite_sdk.normalize.json_values import items
 from tracesite_sdk.spans.facts import Facts, below, first, first_text, usage
 from tracesite_sdk.spans.observations import Kind
@@ -18,8 +20,8 @@ _OF_TRACE = "lmnr.association.properties."
 _CALL_IDS = ("gen_ai.tool.call.id", "claude_code.tool.id", "codex.tool.call_id")
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith("lmnr.") for name in span.attributes)
+def recognises(_span: Span, families: Collection[str]) -> bool:
+    return "lmnr." in families
 
 
 def facts(span: Span) -> Facts:

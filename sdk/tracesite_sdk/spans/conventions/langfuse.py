@@ -5,6 +5,7 @@ Source: langfuse/langfuse-python, langfuse/_client/attributes.py; `langfuse.sess
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items
@@ -39,8 +40,8 @@ KINDS: dict[str, Kind] = {"generation": "generation", "tool": "tool", "agent": "
 _TOKENS = {"input": "input_tokens", "output": "output_tokens", "total": "total_tokens"}
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith("langfuse.") for name in span.attributes)
+def recognises(_span: Span, families: Collection[str]) -> bool:
+    return "langfuse." in families
 
 
 def facts(span: Span) -> Facts:

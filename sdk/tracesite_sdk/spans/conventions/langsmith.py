@@ -5,6 +5,7 @@ Source: the LangSmith documentation, "Trace with OpenTelemetry" and "Run (span) 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items, text
@@ -34,8 +35,8 @@ _STEPS = ("graph:step:", "seq:step:", "map:key:")
 """Tags that LangChain gives to the parts of a graph or a sequence."""
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith("langsmith.") for name in span.attributes)
+def recognises(_span: Span, families: Collection[str]) -> bool:
+    return "langsmith." in families
 
 
 def facts(span: Span) -> Facts:

@@ -5,6 +5,8 @@ Source: pydantic/logfire, _internal/tracer.py and _internal/constants.py; pydant
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tracesite_sdk.spans.facts import Facts, first, first_text
 from tracesite_sdk.spans.span import Span
 from tracesite_sdk.transcripts.parsing.message_shapes import decoded
@@ -16,8 +18,8 @@ _OF_OTHERS = ("gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.request.model
 """Attributes that say what a span is, or that it is no agent."""
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith(("logfire.", "pydantic_ai.")) for name in span.attributes)
+def recognises(_span: Span, families: Collection[str]) -> bool:
+    return "logfire." in families or "pydantic_ai." in families
 
 
 def facts(span: Span) -> Facts:

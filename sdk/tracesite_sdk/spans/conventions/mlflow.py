@@ -5,6 +5,8 @@ Source: mlflow/mlflow, mlflow/tracing/constant.py. Values are JSON text.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tracesite_sdk.normalize.json_values import fields
 from tracesite_sdk.normalize.pricing import with_counts
 from tracesite_sdk.spans.facts import Facts, cost, first_text
@@ -16,8 +18,8 @@ from tracesite_sdk.transcripts.parsing.passages import passages_in
 KINDS: dict[str, Kind] = {"LLM": "generation", "CHAT_MODEL": "generation", "TOOL": "tool", "AGENT": "agent"}
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith("mlflow.") for name in span.attributes)
+def recognises(_span: Span, families: Collection[str]) -> bool:
+    return "mlflow." in families
 
 
 def facts(span: Span) -> Facts:

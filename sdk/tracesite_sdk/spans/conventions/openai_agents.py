@@ -5,6 +5,7 @@ Source: openai/openai-agents-python, src/agents/tracing/span_data.py.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items, text
@@ -22,7 +23,7 @@ _OF_REQUEST = ("instructions", "tools")
 _IDS = ("type", "span_id", "trace_id", "parent_id", "error")
 
 
-def recognises(span: Span) -> bool:
+def recognises(span: Span, _families: Collection[str]) -> bool:
     return f"{PREFIX}type" in span.attributes
 
 

@@ -5,6 +5,7 @@ Source: Arize-ai/openinference, spec/semantic_conventions.md.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items
@@ -47,8 +48,12 @@ _DOCUMENTS = "retrieval.documents."
 _FIRST_CHUNK = "First Token Stream Event"
 
 
-def recognises(span: Span) -> bool:
-    return KIND in span.attributes or any(name.startswith(("llm.", "input.value")) for name in span.attributes)
+def recognises(span: Span, families: Collection[str]) -> bool:
+    return (
+        KIND in span.attributes
+        or "llm." in families
+        or ("input." in families and any(name.startswith("input.value") for name in span.attributes))
+    )
 
 
 def facts(span: Span) -> Facts:

@@ -5,6 +5,7 @@ Source: traceloop/openllmetry, opentelemetry-semantic-conventions-ai.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items
@@ -39,10 +40,13 @@ _PROMPT = ("gen_ai.prompt.", "llm.prompts.")
 _FUNCTIONS = "llm.request.functions."
 _CHUNK = "llm.content.completion.chunk"
 _COMPLETION = ("gen_ai.completion.", "llm.completions.")
+_OF_REQUEST = ("llm.request.", *_PROMPT, *_COMPLETION)
 
 
-def recognises(span: Span) -> bool:
-    return any(name.startswith(("traceloop.", "llm.request.", *_PROMPT, *_COMPLETION)) for name in span.attributes)
+def recognises(span: Span, families: Collection[str]) -> bool:
+    return "traceloop." in families or (
+        ("gen_ai." in families or "llm." in families) and any(name.startswith(_OF_REQUEST) for name in span.attributes)
+    )
 
 
 def facts(span: Span) -> Facts:

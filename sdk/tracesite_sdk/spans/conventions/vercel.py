@@ -5,6 +5,7 @@ Source: vercel/ai, packages/ai/src/telemetry and the SDK's documentation "Teleme
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items
@@ -44,8 +45,8 @@ TOKENS: dict[str, tuple[str, ...]] = {
 _METADATA = "ai.telemetry.metadata."
 
 
-def recognises(span: Span) -> bool:
-    return OPERATION in span.attributes or any(name.startswith("ai.") for name in span.attributes)
+def recognises(_span: Span, families: Collection[str]) -> bool:
+    return "ai." in families
 
 
 def facts(span: Span) -> Facts:

@@ -43,6 +43,17 @@ _MESSAGE = frozenset({"content", "parts", "tool_calls", "function_call", "toolIn
 """Keys that a message may have beside its role."""
 _LISTS = ("messages", "choices", "candidates", "generations")
 """Keys of the messages in requests and responses."""
+_READ = frozenset(
+    {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "invalid_tool_calls", "reasoning_content",
+     "reasoning", "name", "usage_metadata", "usage", "model", "id", "type"}
+)  # fmt: skip
+"""Keys of a message that its fields take."""
+_READ_WITH_ROLE = _READ | {"role"}
+_READ_OF_RESULT = frozenset(
+    {"role", "type", "content", "tool_call_id", "toolCallId", "name", "status", "artifact", "id"}
+)
+_READ_OF_CALL = frozenset({"toolUse", "functionCall", "function_call", "function", "custom", "id", "type", "index"})
+_READ_OF_TEXT = frozenset({"type", "text", "content", "annotations", "logprobs"})
 _DEEPEST = 12
 """Levels of wrapping that are searched."""
 _LAYERS = 3
@@ -213,13 +224,13 @@ def _single(value: dict[str, Any], role: Role) -> ParsedMessage | None:
     kind = value.get("type")
     if kind == "constructor" and isinstance(value.get("kwargs"), dict):
         name = text(items(value.get("id"))[-1:] and value["id"][-1]) or ""
-        return _message(_ROLES.get(name.removesuffix("Chunk"), role), value["kwargs"], ("type",))
+        return _message(_ROLES.get(name.removesuffix("Chunk"), role), value["kwargs"], _READ)
     if isinstance(value.get("data"), dict) and isinstance(kind, str) and kind in _ROLES:
-        return _message(_ROLES[kind], value["data"], ("type",))
+        return _message(_ROLES[kind], value["data"], _READ)
     if isinstance(value.get("role"), str) and not _MESSAGE.isdisjoint(value):
         return _with_role(value)
     if isinstance(kind, str) and kind in _ROLES and "content" in value:
-        return _message(_ROLES[kind], value, ("type",))
+        return _message(_ROLES[kind], value, _READ)
     if kind in ("function_call", "custom_tool_call") or (_is_part(value) and _call(value)):
         return ParsedMessage(role="assistant", calls=[call]) if (call := _call(value)) else None
     if kind in ("function_call_output", "custom_tool_call_output") or (_is_part(value) and _result(value)):
@@ -238,10 +249,10 @@ def _with_role(value: dict[str, Any]) -> ParsedMessage | None:
         return ParsedMessage(
             role="tool", results=[Result(id="", output=value.get("content"), failed=None, name=name)], name=name
         )
-    return _message(role, value, ("role",))
+    return _message(role, value, _READ_WITH_ROLE)
 
 
-def _message(role: Role, value: dict[str, Any], taken: tuple[str, ...]) -> ParsedMessage:
+def _message(role: Role, value: dict[str, Any], taken: frozenset[str]) -> ParsedMessage:
     content = value.get("parts", value.get("content"))
     if role == "tool" and not any(
         isinstance(part, dict) and _is_part(part) and _result(part) for part in items(content)
@@ -257,7 +268,6 @@ def _message(role: Role, value: dict[str, Any], taken: tuple[str, ...]) -> Parse
 def _tool_message(value: dict[str, Any]) -> Result:
     status = value.get("status")
     call_id = text(value.get("tool_call_id")) or text(value.get("toolCallId"))
-    taken = ("role", "type", "content", "tool_call_id", "toolCallId", "name", "status", "artifact", "id")
     return Result(
         id="",
         output=value.get("content"),
@@ -265,11 +275,11 @@ def _tool_message(value: dict[str, Any]) -> Result:
         data=value.get("artifact"),
         call_ids=[call_id] if call_id else (),
         name=text(value.get("name")),
-        metadata=rest(value, taken),
+        metadata=rest(value, _READ_OF_RESULT),
     )
 
 
-def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, ...] = ()) -> ParsedMessage:
+def _parsed(role: Role, content: Any, value: dict[str, Any], taken: frozenset[str] = _READ) -> ParsedMessage:
     """Build a message from its content and from the calls that some formats keep beside it, in `value`."""
     kept: list[Any] = []
     calls: list[Call] = []
@@ -278,6 +288,8 @@ def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, .
     for part in items(content):
         if not isinstance(part, dict):
             kept.append(part)
+        elif _is_plain_text(part):
+            kept.append(_text_part(part))
         elif (thought := _thought(part)) is not None:
             thoughts.append(thought)
         elif call := _call(part):
@@ -290,10 +302,6 @@ def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, .
             kept.append(_text_part(part))
     calls += _calls_beside(value, {call.id for call in calls})
     thoughts += [value[key] for key in ("reasoning_content", "reasoning") if isinstance(value.get(key), str)]
-    beside = (*taken, "content", "parts", "tool_calls", "function_call", "additional_kwargs", "invalid_tool_calls")
-    extra = rest(
-        value, (*beside, "reasoning_content", "reasoning", "name", "usage_metadata", "usage", "model", "id", "type")
-    )
     return ParsedMessage(
         role=role,
         content=_kept(kept) if isinstance(content, list) else content_of(content),
@@ -303,7 +311,7 @@ def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, .
         name=text(value.get("name")),
         model=text(value.get("model")),
         usage=fields(value.get("usage_metadata")) or fields(value.get("usage")) or None,
-        metadata=extra | rest(fields(value.get("additional_kwargs")), ("tool_calls", "function_call")),
+        metadata=rest(value, taken) | rest(fields(value.get("additional_kwargs")), ("tool_calls", "function_call")),
     )
 
 
@@ -381,17 +389,23 @@ _OUTPUTS = ("text", "json", "content", "error-text", "error-json")
 """Kinds of output of the AI SDK."""
 _ARGS = ("input", "args", "arguments", "rawInput")
 _IDS = ("call_id", "toolCallId", "toolUseId", "tool_call_id", "id")
+_IDS_OF_RESULT = ("tool_use_id", *_IDS)
 
 
 def _named(call: dict[str, Any], around: dict[str, Any]) -> Call:
     return Call(
-        id=next((call_id for key in _IDS if (call_id := text(call.get(key)))), None),
+        id=_first_text(call, _IDS),
         name=text(call.get("toolName")) or text(call.get("name")) or "",
         args=next((call[key] for key in _ARGS if key in call), None),
-        metadata=rest(
-            around, ("toolUse", "functionCall", "function_call", "function", "custom", "id", "type", "index")
-        ),
+        metadata=rest(around, _READ_OF_CALL),
     )
+
+
+def _first_text(value: dict[str, Any], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        if found := text(value.get(key)):
+            return found
+    return None
 
 
 def _result(part: dict[str, Any]) -> Result | None:
@@ -415,7 +429,7 @@ def _answered(part: dict[str, Any]) -> Result:
     if isinstance(output, dict) and output.get("type") in _OUTPUTS and "value" in output:
         failed = True if output["type"] in ("error-text", "error-json") else failed
         output = output["value"]
-    call_id = next((known_id for key in ("tool_use_id", *_IDS) if (known_id := text(part.get(key)))), None)
+    call_id = _first_text(part, _IDS_OF_RESULT)
     return Result(
         id="",
         output=output,
@@ -443,11 +457,16 @@ def _thought(part: dict[str, Any]) -> str | None:
     return reasoning if isinstance(reasoning, str) else None
 
 
+def _is_plain_text(part: dict[str, Any]) -> bool:
+    """Return whether a part is text and nothing else, as most are: it is not compared with the forms of calls and results."""
+    return len(part) == 2 and part.get("type") == "text" and ("text" in part or "content" in part)
+
+
 def _text_part(part: dict[str, Any]) -> Any:
     """Return a text part of OpenAI's Responses, the gen_ai conventions, Bedrock or Gemini in one form; others unchanged."""
     value = part.get("text") if isinstance(part.get("text"), str) else part.get("content")
     if part.get("type") in (None, "text", "input_text", "output_text") and isinstance(value, str):
-        return {"type": "text", "text": value, **rest(part, ("type", "text", "content", "annotations", "logprobs"))}
+        return {"type": "text", "text": value, **rest(part, _READ_OF_TEXT)}
     return part
 
 

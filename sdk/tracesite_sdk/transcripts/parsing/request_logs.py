@@ -99,7 +99,7 @@ def with_input(entries: Iterable[Reply | Result], exchange: Exchange, index: int
     for entry in entries:
         if request is not None and isinstance(entry, Reply):
             asked = model_input({**request, "messages": exchange.messages[:index]})
-            entry, request = replace(entry, input=asked, is_request=True), None
+            entry, request = msgspec.structs.replace(entry, input=asked, is_request=True), None
         yield entry
 
 
