@@ -264,7 +264,7 @@ def test_refused_trace_leaves_the_others_of_its_delivery(project: Project) -> No
 
 @pytest.mark.django_db(transaction=True)
 def test_delivery_of_a_new_trace_takes_one_savepoint(project: Project) -> None:
-    spans = spans_of(SCENARIOS[0])
+    spans = [test_pairs.agent(1), test_pairs.chat(2, 1, 1)]
     with CaptureQueriesContext(connection) as queries:
         record_spans(primary, project.pk, spans)
     commands = [query["sql"].split()[0] for query in queries]
