@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.db.models import Q
 from django.utils import timezone
 
 from access_app.db import Database
@@ -34,6 +35,9 @@ class LargeTracesReport:
 def make_large_traces(db: Database, *, is_stopped: Callable[[], bool] = lambda: False) -> LargeTracesReport:
     """Make the messages of the large traces that are due; end early if `is_stopped`. Do nothing while another process does."""
     report = LargeTracesReport()
+    now = timezone.now()
+    if not db.rows(LargeTrace.objects).filter(Q(due_at__lte=now) | Q(due_at=None, used_at__lt=now - IDLE)).exists():
+        return report
     with session_lock(db, _LOCK) as is_mine:
         while is_mine and not is_stopped() and (trace := _take(db)) is not None:
             began = time.monotonic()

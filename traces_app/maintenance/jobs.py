@@ -276,7 +276,7 @@ JOBS: tuple[Job, ...] = (
     Job(
         name="make_large_traces",
         title=_("Make the messages of traces with many spans"),
-        every=timedelta(seconds=0.5),
+        every=timedelta(seconds=2),
         run=lambda db, is_stopped: vars(make_large_traces(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
