@@ -73,15 +73,17 @@ _INSERT_OF_SESSIONS = """
     FROM messages_app_message WHERE session_id = ANY(%s)
     """
 LAGS = """
-    SELECT name, extract(epoch FROM now() - (
+    SELECT number, extract(epoch FROM now() - (
         SELECT change.at FROM messages_app_change AS change
         WHERE reader.name IS NULL OR (change.transaction, change.position) > (reader.transaction, reader.position)
         ORDER BY change.transaction, change.position LIMIT 1
     ))::float8 AS seconds
-    FROM unnest(%s::text[]) AS name LEFT JOIN messages_app_changereader AS reader USING (name)
-    ORDER BY name
+    FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, number)
+    LEFT JOIN messages_app_changereader AS reader USING (name)
+    ORDER BY number
     """
-"""The names of readers, and the seconds since the oldest row that each has not read was written: NULL without one."""
+"""The numbers of readers by their names, from 1, because masking may change a text that is read; and the seconds since the oldest
+row that each has not read was written: NULL without one."""
 
 
 def log_changes(

@@ -103,7 +103,7 @@ def backlog(db: Database) -> Backlog:
     now = timezone.now()
     with db.read_cursor() as cursor:
         cursor.execute(LAGS, [list(Reader)])
-        lags = {Reader(name): seconds for name, seconds in cursor.fetchall() if seconds is not None}
+        lags = {list(Reader)[number - 1]: seconds for number, seconds in cursor.fetchall() if seconds is not None}
     return Backlog(
         unindexed=unread(db, Reader.SEARCH)[: MOST_WAITING + 1].count(),
         waiting_since={reader: now - timedelta(seconds=seconds) for reader, seconds in lags.items()},

@@ -197,8 +197,8 @@ def _newest(rows: list[Row]) -> Iterable[Metric]:
 
 def _lags(rows: list[Row]) -> Iterable[Metric]:
     lag = _gauge("tracesite_change_log_lag_seconds", "Age of the oldest change that a reader has not read.", "reader")
-    for reader, seconds in rows:
-        lag.add_metric([reader], max(seconds or 0, 0))
+    for number, seconds in rows:
+        lag.add_metric([list(Reader)[number - 1]], max(seconds or 0, 0))
     return (lag,)
 
 

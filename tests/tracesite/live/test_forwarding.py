@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ def listening_ports(pid: int) -> set[int]:
     """Return the TCP and UDP ports on which a process and its children wait for others."""
     inodes, found = set(), set()
     for one in processes.family(pid):
-        links = [str(path.readlink()) for path in Path(f"/proc/{one}/fd").iterdir()]
-        inodes |= {number for link in links for number in re.findall(r"^socket:\[(\d+)\]$", link)}
+        for path in Path(f"/proc/{one}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since it was listed
+                inodes |= set(re.findall(r"^socket:\[(\d+)\]$", str(path.readlink())))
     for name in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
             fields = line.split()
