@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Max, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
 from access_app.db import Database
 from access_app.db.direct import lock_key, session_lock
@@ -58,6 +60,8 @@ _KINDS: Mapping[Reader, Collection[Kind]] = {
 
 AGAIN = "again"
 """Key in the state of a reader: it may have read rows up to this position before."""
+ENOUGH = 200
+"""Changes that do not wait for more."""
 TRIMMED_AT_A_TIME = 10_000
 _BEGINNING = {"transaction": -(2**63), "position": 0}
 _INSERT = """
@@ -172,6 +176,12 @@ def next_changes(db: Database, place: ChangeReader, most: int) -> list[Change]:
     """Return the rows that follow a place, as far as no older transaction is open."""
     rows = _after(db, place.transaction, place.position).filter(transaction__lt=oldest_open(db))
     return list(rows.order_by("transaction", "position")[:most])
+
+
+def may_wait(changes: Sequence[Change], patience: timedelta) -> bool:
+    """Return whether changes are few and the oldest is younger than `patience`, so that a message that is written often is not
+    derived from each time."""
+    return len(changes) < ENOUGH and all(timezone.now() - change.at < patience for change in changes[:1])
 
 
 def oldest_open(db: Database) -> int:

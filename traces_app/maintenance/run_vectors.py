@@ -15,13 +15,12 @@ from uuid import UUID
 
 import numpy as np
 from django.db.models import OuterRef, Subquery
-from django.utils import timezone
 from numpy.typing import NDArray
 
 from access_app.db import Database
 from access_app.db.transactions import in_transaction
 from access_app.encryption.keys import is_encrypted
-from messages_app.change_log import Kind, Reader, log_all, move, next_changes, place_of, turn_of
+from messages_app.change_log import Kind, Reader, log_all, may_wait, move, next_changes, place_of, turn_of
 from messages_app.models import Message
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import period_at
@@ -35,8 +34,6 @@ from tracesite_sdk.records import ids
 CHANGES_AT_A_TIME = 1_000
 PATIENCE = timedelta(seconds=5)
 """How long a change waits, so that the vector of a run that goes on is not made with each event; unless there are many."""
-ENOUGH = 200
-"""Changes that do not wait."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +69,7 @@ def _store_next(db: Database, embedder: Embedder | None, patience: timedelta, re
     in_use = db.rows(EmbedderInUse.objects).filter(name=name).first() or _begin(db, name, WIDTHS_STORED["question"])
     place = place_of(db, Reader.VECTORS)
     changes = next_changes(db, place, CHANGES_AT_A_TIME)
-    if not changes or (len(changes) < ENOUGH and timezone.now() - changes[0].at < patience):
+    if may_wait(changes, patience):
         return False
     changed = {change.message_id for change in changes if change.kind in Reader.VECTORS.kinds}
     # A vector says what its run says.

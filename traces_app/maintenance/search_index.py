@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from access_app.db import Database
 from access_app.db.transactions import in_transaction
+from messages_app import change_log
 from messages_app.change_log import Kind as Changed
-from messages_app.change_log import Reader, log_changes, move, next_changes, place_of, projects_of, turn_of
+from messages_app.change_log import Reader, log_changes, may_wait, move, next_changes, place_of, projects_of, turn_of
 from messages_app.models import Change, Message
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import Period, period_at
@@ -50,8 +51,6 @@ from tracesite_sdk.records import ids
 
 PATIENCE = timedelta(seconds=5)
 """How long a message waits, so that one that is written often is not indexed each time."""
-ENOUGH = 200
-"""Changes that are indexed at once."""
 CHANGES_AT_A_TIME = 1_000
 """Changes of one transaction."""
 MERGED = 8
@@ -158,7 +157,7 @@ def _index_next(db: Database, report: IndexReport, patience: timedelta) -> bool:
     place = place_of(db, Reader.SEARCH)
     changes = next_changes(db, place, CHANGES_AT_A_TIME)
     now = timezone.now()
-    if len(changes) < ENOUGH and changes and now - changes[0].at < patience:
+    if may_wait(changes, patience):
         changes = []
     since = {UUID(key): datetime.fromisoformat(at) for key, at in place.state.get("waiting", {}).items()}
     for change in changes:
@@ -181,7 +180,7 @@ def _index_next(db: Database, report: IndexReport, patience: timedelta) -> bool:
         place.state = {"waiting": waiting} if waiting else {}
         move(db, place, changes)
     report.messages += len(due)
-    return len(changes) > ENOUGH // 2
+    return len(changes) > change_log.ENOUGH // 2
 
 
 def _due(db: Database, since: Mapping[UUID, datetime], now: datetime, patience: timedelta) -> set[UUID]:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from access_app.db import primary
 from access_app.models import Project
+from messages_app import change_log
 from messages_app.change_log import Reader, unread
 from messages_app.models import Change, Message
 from messages_app.sql.pagination import IdRange
@@ -51,7 +52,7 @@ def count(text: str) -> int:
 def test_messages_wait_until_they_are_many_or_old(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(project, "one", "two")
     assert index_changed(primary, patience=timedelta(minutes=1)).messages == 0
-    monkeypatch.setattr(search_index, "ENOUGH", 2)
+    monkeypatch.setattr(change_log, "ENOUGH", 2)
     assert index_changed(primary, patience=timedelta(minutes=1)).messages == 2
     assert not unread(primary, Reader.SEARCH).exists()
     assert index_changed(primary, patience=NO_PATIENCE) == search_index.IndexReport()

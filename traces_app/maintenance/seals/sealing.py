@@ -141,7 +141,8 @@ def _seal(
         written = list(of_messages.exclude(token=b"").exclude(pk__in=ahead))
         # A period without partition was dropped with its messages.
         of_stored = [one for one in written if _period_of(one.message_id, stored)]
-        marked = _with_genuine_tokens(db, of_stored, place.state.get(AGAIN, 0), report)
+        again = place.state.get(AGAIN, 0)
+        marked = _with_genuine_tokens(db, of_stored, again, report)
         sealed = [one.id for one in marked if one.state == MessageSeal.State.SEALED]
         columns = layout()
         found = digests(db, sealed, columns)
@@ -152,7 +153,6 @@ def _seal(
         for (project_id, period), members in groups.items():
             _write_batch(db, project_id, period, members, found, report)
         still_ahead = {*ahead, *(one.pk for one in written)}.difference(change.pk for change in changes)
-        again = place.state.get(AGAIN, 0)
         place.state = {"ahead": sorted(still_ahead)} if still_ahead else {}
         if again > changes[-1].position:
             place.state[AGAIN] = again
