@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain, product
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import django
@@ -110,17 +111,19 @@ from django.utils import timezone  # noqa: E402
 
 from access_app import masking  # noqa: E402
 from access_app.bounded_cache import BoundedCache  # noqa: E402
-from access_app.db import primary  # noqa: E402
+from access_app.db import Database, primary  # noqa: E402
 from access_app.models import Project  # noqa: E402  # models need Django set up
 from messages_app import change_log  # noqa: E402
 from messages_app.sql.periods import Period  # noqa: E402
 from tests.encryption import MASTER_KEY, master_key  # noqa: E402
 from tests.traces_app.conftest import NOON  # noqa: E402
 from traces_app.admin import compare_page, home, snapshot_pages, tool_pages  # noqa: E402
-from traces_app.ingest import large_traces, prices  # noqa: E402
+from traces_app.ingest import prices  # noqa: E402
 from traces_app.ingest.partitions import TABLES, ensure_periods  # noqa: E402
 from traces_app.models import ModelPrice  # noqa: E402
 from traces_app.queries.search import found, in_run  # noqa: E402
+from traces_app.spans import deliveries  # noqa: E402
+from traces_app.spans.projection import make_messages  # noqa: E402
 from traces_app.views import comparison  # noqa: E402
 from tracesite.metrics import database as gauges  # noqa: E402
 
@@ -145,7 +148,6 @@ def nothing_remembered_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(prices, "_PRICES", BoundedCache(1))
     monkeypatch.setattr(masking, "_CACHE", BoundedCache(10_000))
-    monkeypatch.setattr(large_traces, "_known", BoundedCache(1_000, max_age=1))
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +158,25 @@ def every_change_is_read(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     """
     if request.node.get_closest_marker("order_of_changes") is None:
         monkeypatch.setattr(change_log, "oldest_open", lambda _db: 2**63 - 1)
+
+
+@pytest.fixture(autouse=True)
+def messages_follow_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the messages of traces when their spans are stored, unless a test is about what happens between the two."""
+    if request.node.get_closest_marker("due_traces") is None:
+        for name in ("_store", "_store_file"):
+            monkeypatch.setattr(deliveries, name, _with_messages(getattr(deliveries, name)))
+
+
+def _with_messages(store: Callable[..., tuple[dict[str, str], set[str]]]) -> Callable[..., Any]:
+    def stored(db: Database, project_id: int, *args: Any, is_made_by_caller: bool = False) -> Any:
+        options = {} if store.__name__ == "_store_file" else {"is_made_by_caller": is_made_by_caller}
+        refused, changed = store(db, project_id, *args, **options)
+        if changed and not is_made_by_caller:
+            make_messages(db, project_id, changed)
+        return refused, changed
+
+    return stored
 
 
 @pytest.fixture(scope="session")

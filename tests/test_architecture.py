@@ -27,7 +27,7 @@ APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
 # Each may import those before it. The rooms of the first are in sdk/tests/test_architecture.py.
 LAYERS = ["tracesite_sdk", *APPS]
 # The packages of traces_app from the ground up: each may import those before it. See docs/architecture.md.
-FLOORS = ["models", "ingest", "queries", "imports", "events", "maintenance", "views", "eko", "admin", "urls"]
+FLOORS = ["models", "ingest", "queries", "spans", "imports", "events", "maintenance", "views", "eko", "admin", "urls"]
 READS = ("traces_app/queries/", "messages_app/admin/", "traces_app/admin/", "messages_app/sql/batch.py")
 OF_ONE_PROJECT = ("traces_app/views/", "traces_app/queries/", "traces_app/admin/")
 OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
@@ -46,6 +46,7 @@ MOST_THAT_KNOW = 20
 WRITES = (
     "messages_app.writes",
     "traces_app.ingest.store",
+    "traces_app.spans",
     "traces_app.imports",
     "traces_app.events",
     "traces_app.eko",
@@ -62,7 +63,7 @@ LOGS = re.compile(r"\b(log_changes|log_all|log_sessions)\(")
 LOGGED_BY_OTHERS = {
     "traces_app/events/run_records.py": "traces_app/ingest/store.py",
     "traces_app/events/run_rows.py": "traces_app/ingest/store.py",
-    "traces_app/imports/span_store.py": "traces_app/ingest/store.py",
+    "traces_app/spans/projection.py": "traces_app/ingest/store.py",
     "traces_app/ingest/placeholders.py": "traces_app/ingest/store.py",
     "traces_app/ingest/prices.py": "traces_app/ingest/store.py and traces_app/maintenance/costs.py",
     "traces_app/ingest/sql.py": "traces_app/ingest/store.py",
@@ -258,7 +259,7 @@ def test_forbidden_import_is_found(path: str, source: str, reason: str) -> None:
     assert all(reason in violation for violation in found)
 
 
-def test_only_the_runner_of_jobs_catches_every_exception() -> None:
-    """It logs and notes the failure, which must not end the thread of the job."""
+def test_only_the_runner_of_jobs_and_that_of_traces_catch_every_exception() -> None:
+    """They log and note the failure, which must not end the thread of the job, or keep all other traces."""
     found = [path for path in files() if broad_handlers((ROOT / path).read_text())]
-    assert found == ["traces_app/maintenance/jobs.py"]
+    assert found == ["traces_app/maintenance/jobs.py", "traces_app/spans/projector.py"]

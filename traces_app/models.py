@@ -472,8 +472,8 @@ class Span(models.Model):
     """One delivery of a span, of a log record that belongs to one, or of a file of a trace, as it came but redacted; its content
     is never changed.
 
-    Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries whenever
-    one arrives (traces_app.imports.span_store). The id carries the time of the span, and is a digest of the content, for a file
+    Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries after
+    some arrived (traces_app.spans.projection). The id carries the time of the span, and is a digest of the content, for a file
     of its name: a repeated delivery is the same row.
     """
 
@@ -501,30 +501,39 @@ class Span(models.Model):
         indexes = [
             # All deliveries of a trace.
             models.Index(fields=["project", "trace_id"], name="span_trace"),
+            # Asked of each delivery, however many spans its trace has.
+            models.Index(fields=["project", "trace_id"], condition=models.Q(kind="joined"), name="span_joined"),
         ]
 
     def __str__(self) -> str:
         return f"{self.trace_id.hex}"
 
 
-class LargeTrace(models.Model):
-    """A trace of so many spans that a job makes its messages: see traces_app.ingest.large_traces."""
+class DueTrace(models.Model):
+    """A trace whose messages are made, or will be: see traces_app.spans.due. Those that are left alone have no row."""
 
     project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     trace_id = models.UUIDField()
     version = models.BigIntegerField(default=0)
     """Grows with each delivery."""
+    made_version = models.BigIntegerField(default=0)
+    """Of which its messages were made last."""
     is_over = models.BooleanField(default=False)
     """Whether its root has ended since its messages were made last."""
     due_at = models.DateTimeField(null=True)
     """When its messages are made again; null if they are those of all deliveries."""
-    rests_until = models.DateTimeField()
+    rests_until = models.DateTimeField(null=True)
     """Before this time they are only made if its root has ended."""
+    taken_until = models.DateTimeField(null=True)
+    """Until then nobody else begins to make them."""
+    attempts = models.PositiveSmallIntegerField(default=0)
+    """How often making them was begun since it last succeeded."""
     used_at = models.DateTimeField()
     """The time of the last delivery."""
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["project", "trace_id"], name="large_trace")]
+        constraints = [models.UniqueConstraint(fields=["project", "trace_id"], name="due_trace")]
+        indexes = [models.Index(fields=["due_at"], name="due_trace_time")]
 
     def __str__(self) -> str:
         return self.trace_id.hex

@@ -34,13 +34,14 @@ from sdk.tests.length import at_length
 from sdk.tests.paths import ROOT
 from traces_app.events.decode import decode_events
 from traces_app.events.store import record_events
-from traces_app.imports.span_store import record_spans, spans_of
 from traces_app.ingest.decode import decode_ingest
 from traces_app.ingest.partitions import ensure_periods
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
 from traces_app.queries.messages import messages
+from traces_app.spans.deliveries import record_spans
+from traces_app.spans.stored import spans_of
 from tracesite.foreign_apis.otlp.protobuf import decode_traces
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.redaction.rules import DEFAULT_RULES

@@ -28,11 +28,11 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import total_cost_in_words
 from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
-from traces_app.imports.span_store import traces_of
 from traces_app.queries.archived import archived_parts
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
+from traces_app.spans.stored import traces_of
 
 from .conversation import (
     calls_of_runs,

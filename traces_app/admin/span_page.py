@@ -19,7 +19,7 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Session
 from messages_app.queries import message_of_page, session_of_page
 from messages_app.safe_text import Excerpt, excerpt
-from traces_app.imports.span_store import spans_of, traces_of
+from traces_app.spans.stored import spans_of, traces_of
 from tracesite_sdk.spans.conversation import TRACE_ID
 from tracesite_sdk.spans.span import Span
 

@@ -21,6 +21,8 @@ from msgspec.structs import replace
 from access_app.db import Database
 from messages_app.models import Session
 from traces_app.ingest.pipeline import ingest
+from traces_app.spans.deliveries import record_spans
+from traces_app.spans.projection import Projection, make_messages
 from tracesite_sdk import records
 from tracesite_sdk.formats import claude_code
 from tracesite_sdk.normalize.records import normalise
@@ -31,7 +33,6 @@ from tracesite_sdk.transcripts.outline import DERIVED, DIGEST_BYTES, Outline, me
 
 from .reports import FileReport
 from .session_tails import trash_tails
-from .span_store import record_spans
 from .sub_agents import place_shares, with_shares_placed
 
 _BATCH = 2_000
@@ -132,12 +133,15 @@ def store_spans(db: Database, spans: Iterable[Span], project_id: int | None, rep
         for message, normal in zip(session.messages or (), normalise(session, now=now).messages or (), strict=True):
             report.counts.add(message, normal)
         if project_id is not None:
-            outcome = record_spans(db, project_id, trace, now=now, at_once=True)
-            report.stored.update(outcome.messages)
-            if not (outcome.messages or outcome.refused):
-                report.stored["unchanged"] += len(session.messages or ())
+            outcome = record_spans(db, project_id, trace, now=now, is_made_by_caller=True)
             for reason in outcome.reasons:
                 report.leave_out(trace[0].trace_id, reason)
+            projection = make_messages(db, project_id, outcome.changed) if outcome.changed else Projection()
+            report.stored.update(projection.messages)
+            for trace_id, refusal in projection.refused.items():
+                report.leave_out(trace_id, refusal)
+            if not (projection.messages or projection.refused or outcome.refused):
+                report.stored["unchanged"] += len(session.messages or ())
     report.counts.add_sessions(len(names), ())
 
 

@@ -29,9 +29,10 @@ from access_app.errors import ApiError
 from access_app.models import AuditAction
 from access_app.people import forget_gone
 from messages_app.change_log import trim
-from traces_app.imports.large_traces import make_large_traces
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import JobRun
+from traces_app.spans.due import forget_idle
+from traces_app.spans.projector import make_due_traces
 
 from .masking_runs import continue_runs
 from .retention import apply_retention
@@ -268,16 +269,21 @@ def _analyze(db: Database, is_stopped: IsStopped) -> Numbers:
     return {"tables": done}
 
 
+def _trim(db: Database, _is_stopped: IsStopped) -> Numbers:
+    forget_idle(db)
+    return {"rows": trim(db)}
+
+
 def _forget_people(_db: Database, _is_stopped: IsStopped) -> Numbers:
     return {"rows": forget_gone()}
 
 
 JOBS: tuple[Job, ...] = (
     Job(
-        name="make_large_traces",
-        title=_("Make the messages of traces with many spans"),
-        every=timedelta(seconds=2),
-        run=lambda db, is_stopped: vars(make_large_traces(db, is_stopped=is_stopped)),
+        name="make_messages",
+        title=_("Make the messages of traces"),
+        every=timedelta(seconds=0.2),
+        run=lambda db, is_stopped: vars(make_due_traces(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
@@ -298,7 +304,7 @@ JOBS: tuple[Job, ...] = (
         name="trim_log",
         title=_("Remove changes that all readers of the log have read"),
         every=timedelta(seconds=10),
-        run=lambda db, _is_stopped: {"rows": trim(db)},
+        run=_trim,
         is_continual=True,
     ),
     Job(

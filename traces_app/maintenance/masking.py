@@ -28,9 +28,9 @@ from access_app.masked_reading import MASKED_COLUMNS
 from access_app.models import AuditAction
 from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, Reference, Session
-from traces_app.imports.span_store import masked_content
 from traces_app.ingest.sessions import log_retitled
 from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult
+from traces_app.spans.stored import masked_content
 from tracesite_sdk.records import ids
 from tracesite_sdk.redaction.engine import Receipt, may_hold_secrets, redact
 from tracesite_sdk.redaction.rules import Rules

@@ -21,7 +21,6 @@ from messages_app.models import Message
 from messages_app.queries import FoundSession, sessions
 from messages_app.safe_text import duration, one_line, plainly_visible
 from messages_app.sql.pagination import Cursor, IdRange
-from traces_app.imports.span_store import spans_of, traces_of
 from traces_app.models import Score, ToolCall
 from traces_app.queries.contexts import InputKey, entry_values, inputs_by_reference
 from traces_app.queries.messages import messages, with_inputs
@@ -30,6 +29,7 @@ from traces_app.queries.schemas import contexts as context_schemas
 from traces_app.queries.schemas import messages as message_schemas
 from traces_app.queries.schemas import scores as score_schemas
 from traces_app.queries.scores import scores
+from traces_app.spans.stored import spans_of, traces_of
 from tracesite_sdk.spans.otlp_json import resource_spans
 
 EXPORT_CHUNK = 20

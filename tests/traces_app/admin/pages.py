@@ -20,11 +20,11 @@ from access_app.models import AuditEntry, Project, Scope
 from messages_app import writes
 from messages_app.models import Message, SavedView, Session
 from tests.traces_app.conftest import answer, question, store
-from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.maintenance.jobs import JOBS, run_job
 from traces_app.maintenance.search_index import index_changed
 from traces_app.models import AgentStep, MaskingRun, ModelPrice, Score, Snapshot, Tool, ToolCall
+from traces_app.spans.deliveries import record_spans
 from tracesite.samples.loader import load_samples
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score

@@ -14,7 +14,7 @@ from messages_app.models import Message, Session
 from tests.admin_pages import text_of
 from tests.traces_app.conftest import question, store
 from traces_app.admin.span_page import MOST_SPANS, span_lines
-from traces_app.imports.span_store import record_spans
+from traces_app.spans.deliveries import record_spans
 from tracesite_sdk.spans.span import Span
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

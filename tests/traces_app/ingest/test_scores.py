@@ -14,10 +14,10 @@ from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message
-from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import PlacedScore, ScoreTarget, delete_score, store_scores
 from traces_app.models import Score, ToolCall
 from traces_app.queries.scores import find_place
+from traces_app.spans.deliveries import record_spans
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
 from tracesite_sdk.redaction.rules import DEFAULT_RULES

@@ -237,9 +237,9 @@ def test_work_goes_on_until_a_signal() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--job", "tidy"], "--job tidy: use one of make_large_traces"),
+        (["--job", "tidy"], "--job tidy: use one of make_messages"),
         (["--job", "archive"], "off until TRACESITE_ARCHIVE_TO is set"),
-        (["--once", "--except", "tidy"], "--except tidy: use one of make_large_traces"),
+        (["--once", "--except", "tidy"], "--except tidy: use one of make_messages"),
         (["--job", "purge", "--except", "purge"], "Use either --job or --except"),
     ],
 )

@@ -18,9 +18,9 @@ from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Message, Session
 from sdk.tests.spans.langsmith_wire import MODEL_ID, PATCHES, POSTS, ROOT_ID, TOOL_ID
-from traces_app.imports.span_store import spans_of
 from traces_app.models import Score, ToolCall
 from traces_app.models import Span as SpanRow
+from traces_app.spans.stored import spans_of
 from tracesite_sdk.spans.langsmith_runs import LARGEST_ATTACHMENT
 from tracesite_sdk.spans.span import decoded_bytes
 

@@ -20,8 +20,9 @@ from messages_app.models import Message, Reference
 from messages_app.writes import COUNTED_AS, COUNTER_TYPES, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.sql import add_to_sessions
+from traces_app.ingest.turns import hold_deliveries
 from traces_app.maintenance.statements import fetch
-from traces_app.models import AgentStep, Context, Event, LargeTrace, RunVector, Score, Span, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, DueTrace, Event, RunVector, Score, Span, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 
 from .reports import Progress, PurgeReport, Removed
@@ -154,13 +155,9 @@ def _remove_rows_below(db: Database, locked: Sequence[_Locked], there: Set[type[
             "(project_id, trace_id) IN (SELECT * FROM unnest(%s::bigint[], %s::uuid[]))",
             [[project_id for project_id, _trace_id in traces], [trace_id for _project_id, trace_id in traces]],
         )
+        hold_deliveries(db, traces)
         removed.append((Span, *_delete(db, Span, of_traces, measured)))
-        # A delivery that has not committed yet finds that the trace is not large any more, looks at all of it, and is refused.
-        fetch(
-            db,
-            f"DELETE FROM {LargeTrace._meta.db_table} WHERE {of_traces.sql} RETURNING 1",
-            of_traces.values,
-        )
+        fetch(db, f"DELETE FROM {DueTrace._meta.db_table} WHERE {of_traces.sql} RETURNING 1", of_traces.values)
     referring_first: tuple[tuple[type[Model], Condition], ...] = (
         (Event, of_messages),
         (Context, of_messages),

@@ -27,7 +27,8 @@ from access_app.request_database import database, database_of
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer, no_content
-from traces_app.imports.span_store import MOST_MEDIA_OF_TRACE, TOO_MUCH_MEDIA, has_media, record_media
+from traces_app.spans.deliveries import TOO_MUCH_MEDIA, has_media, record_media
+from traces_app.spans.stored import MOST_MEDIA_OF_TRACE
 from tracesite.foreign_apis.authentication import AnyHeaderAuthentication
 from tracesite_sdk.redaction.engine import redact
 from tracesite_sdk.spans.langfuse_ids import trace_id_of

@@ -16,11 +16,11 @@ from messages_app.models import MessageKey, Session
 from messages_app.queries import FoundSession
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import answer, drop_all_periods, question, store
-from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.datasets import DATASETS
 from traces_app.models import Snapshot, SnapshotPart, SnapshotSums
 from traces_app.queries.scores import find_place
+from traces_app.spans.deliveries import record_spans
 from traces_app.views.session_exports import EXPORTS
 from tracesite.samples.loader import load_samples
 from tracesite_sdk import records

@@ -25,7 +25,6 @@ from messages_app.models import Message, Reference, SavedView, Session
 from messages_app.session_counters import disagreements
 from tests.traces_app.conftest import answer, question, store
 from tests.traces_app.maintenance.archive.conftest import FEBRUARY, JANUARY, MARCH, add_snapshot, exports, run
-from traces_app.imports.span_store import record_spans
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
@@ -46,6 +45,7 @@ from traces_app.models import (
     ToolResult,
 )
 from traces_app.queries.scores import find_place
+from traces_app.spans.deliveries import record_spans
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
 from tracesite_sdk.records import ids

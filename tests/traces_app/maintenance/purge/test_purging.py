@@ -42,7 +42,6 @@ from sdk.tests.paths import ROOT
 from tests import forked
 from tests.traces_app.conftest import answer, drop_all_periods, question, session_of, store
 from traces_app.events.store import record_events
-from traces_app.imports.span_store import record_spans
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import forget
 from traces_app.ingest.pipeline import ingest
@@ -56,6 +55,7 @@ from traces_app.maintenance.retention import apply_retention
 from traces_app.maintenance.search_index import index_changed
 from traces_app.models import AgentStep, Context, Score, Span, Tool, ToolCall, ToolResult
 from traces_app.queries.scores import find_place
+from traces_app.spans.deliveries import record_spans
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event, redact_score
 from tracesite_sdk.records import ids

@@ -16,13 +16,13 @@ from access_app.db import primary
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
-from traces_app.imports import span_store
-from traces_app.imports.span_store import has_media, record_media, record_spans
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolResult
 from traces_app.queries.contexts import inputs
+from traces_app.spans import stored as span_store
+from traces_app.spans.deliveries import has_media, record_media, record_spans
 from tracesite.foreign_apis.langfuse.media import MAX_MEDIA_BYTES
 from tracesite_sdk.spans.media import MOST_BASE64_PUT_IN, media_id_of, media_of, with_media
 from tracesite_sdk.spans.span import Span

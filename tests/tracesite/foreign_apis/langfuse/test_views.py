@@ -16,9 +16,10 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
-from traces_app.imports.span_store import record_spans, spans_of
 from traces_app.models import Score, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
+from traces_app.spans.deliveries import record_spans
+from traces_app.spans.stored import spans_of
 from tracesite_sdk.spans.langfuse_ids import span_id_of, trace_id_of
 from tracesite_sdk.spans.span import LogRecord
 

@@ -21,9 +21,9 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message, delete_session
-from traces_app.imports import span_store
 from traces_app.models import Span as SpanRow
 from traces_app.models import ToolCall
+from traces_app.spans import stored as span_store
 from tracesite.foreign_apis.otlp.api import BASES
 from tracesite_sdk.spans import otlp_json
 

@@ -23,8 +23,7 @@ from messages_app.writes import delete_message
 from sdk.tests.spans import test_failures, test_pairs
 from sdk.tests.spans.test_pairs import part, response
 from tests.traces_app.conftest import drop_all_periods
-from tests.traces_app.imports.test_span_store import clear, snapshot
-from traces_app.imports.span_store import record_spans, spans_of, traces_of
+from tests.traces_app.spans.test_projection import clear, snapshot
 from traces_app.ingest.scores import PlacedScore, ScoreTarget, store_scores
 from traces_app.maintenance.archive.archiving import archive
 from traces_app.maintenance.archive.folder import open_folder
@@ -34,6 +33,8 @@ from traces_app.maintenance.purge.purging import purge_messages
 from traces_app.maintenance.purge.reports import PurgeReport
 from traces_app.models import Score, ToolCall
 from traces_app.models import Span as SpanRow
+from traces_app.spans.deliveries import record_spans
+from traces_app.spans.stored import spans_of, traces_of
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
 from tracesite_sdk.redaction.rules import DEFAULT_RULES

@@ -22,11 +22,11 @@ from messages_app.sql.periods import Period
 from sdk.tests.length import examples
 from sdk.tests.paths import SHARED
 from sdk.tests.spans import test_failures, test_pairs
-from traces_app.imports import span_store
-from traces_app.imports.span_store import record_spans
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
+from traces_app.spans import deliveries
+from traces_app.spans.deliveries import record_spans
 from tracesite_sdk.spans import otlp_json
 from tracesite_sdk.spans.span import Span, TooManyItems
 
@@ -224,14 +224,14 @@ def test_session_waits_until_a_later_run_goes_on(project: Project, is_reversed: 
 def test_many_traces_are_stored_some_at_a_time(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trace is locked, and the table of locks of PostgreSQL is bounded."""
     locked: list[int] = []
-    keys_of = span_store.keys_of
+    keys_of = deliveries.delivery_keys_of
 
     def counted(project_id: int, trace_ids: set[str]) -> list[int]:
         locked.append(len(trace_ids))
         return keys_of(project_id, trace_ids)
 
-    monkeypatch.setattr(span_store, "keys_of", counted)
-    monkeypatch.setattr(span_store, "TRACES_AT_ONCE", 2)
+    monkeypatch.setattr(deliveries, "delivery_keys_of", counted)
+    monkeypatch.setattr(deliveries, "TRACES_AT_ONCE", 2)
     spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 4, 5, 1)]
     outcome = record_spans(primary, project.pk, [*spans, replace(spans[1], span_id="f" * 16)])
     assert (outcome.accepted, outcome.refused, locked) == (7, 0, [2, 2, 1])
@@ -273,7 +273,7 @@ def test_delivery_of_a_new_trace_takes_one_savepoint(project: Project) -> None:
 
 
 def test_spans_of_too_many_traces_are_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_store, "MOST_TRACES", 2)
+    monkeypatch.setattr(deliveries, "MOST_TRACES", 2)
     spans = [Span(trace_id=f"{number:032x}", span_id=f"{number:016x}", name="a") for number in (1, 2, 3, 1)]
     with pytest.raises(TooManyItems, match="more than 2 traces"):
         record_spans(primary, project.pk, spans)

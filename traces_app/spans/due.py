@@ -1,0 +1,128 @@
+"""Traces that are due: spans of them are stored of which their messages are not made yet (projector.py).
+
+A delivery notes it in its own transaction (deliveries.py). A trace is due at once when its root has ended, otherwise soon, and a
+large one only after it was left alone for a while: its messages are made of all its spans, which takes the longer the more there
+are, and done with each delivery would cost the square of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import F, Q
+from django.utils import timezone
+
+from access_app.db import Database
+from access_app.db.transactions import in_transaction
+from traces_app.models import DueTrace
+
+SOON = timedelta(seconds=1)
+"""How long a trace whose root has not ended waits for more spans."""
+MANY_SPANS = 250
+"""Deliveries from which a trace is large."""
+REST = 10
+"""How many times as long as its messages took a large trace is left alone, so that they take a tenth of the time at most."""
+SHORTEST_REST = timedelta(seconds=1)
+LEASE = timedelta(seconds=10)
+"""After this time a trace is taken again, in case the process that took it was killed; twice as long after each further attempt."""
+LONGEST_LEASE = timedelta(hours=1)
+IDLE = timedelta(hours=1)
+"""A large trace to which nothing is delivered for so long loses its row."""
+
+# Beside the deliveries that were new, as `NEW (project_id, trace_id)`; the parameters are traces, whether each is over, and when
+# each is due. In one order, so that senders of the same traces wait for each other and do not deadlock.
+NOTE = """
+    INSERT INTO traces_app_duetrace AS due
+        (project_id, trace_id, version, made_version, is_over, due_at, attempts, used_at)
+    SELECT DISTINCT new.project_id, new.trace_id, 1, 0, delivered.is_over, delivered.due_at, 0, now()
+    FROM new JOIN unnest(%s::uuid[], %s::boolean[], %s::timestamptz[]) AS delivered (trace_id, is_over, due_at) USING (trace_id)
+    ORDER BY new.trace_id
+    ON CONFLICT (project_id, trace_id) DO UPDATE SET
+        version = due.version + 1, is_over = due.is_over OR excluded.is_over, used_at = excluded.used_at,
+        due_at = least(due.due_at, greatest(excluded.due_at, CASE WHEN NOT excluded.is_over THEN due.rests_until END))
+    RETURNING trace_id
+    """
+VERSIONS = "SELECT trace_id, version FROM traces_app_duetrace WHERE project_id = %s AND trace_id = ANY(%s)"
+"""The versions of traces that have a row. Ask before their spans are read."""
+_FORGET = """
+    DELETE FROM traces_app_duetrace AS due USING unnest(%s::uuid[], %s::bigint[]) AS made (trace_id, version)
+    WHERE due.project_id = %s AND due.trace_id = made.trace_id AND due.version = made.version
+    """
+_NOTE_MADE = """
+    UPDATE traces_app_duetrace AS due SET
+        made_version = made.version, attempts = 0, taken_until = NULL, rests_until = made.rests_until,
+        is_over = due.is_over AND due.version > made.version,
+        due_at = CASE WHEN due.version > made.version THEN
+            greatest(now(), CASE WHEN NOT due.is_over THEN made.rests_until END) END
+    FROM unnest(%s::uuid[], %s::bigint[], %s::timestamptz[]) AS made (trace_id, version, rests_until)
+    WHERE due.project_id = %s AND due.trace_id = made.trace_id
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """The messages of a trace, as they were just made."""
+
+    version: int
+    rests_until: datetime | None
+    """Until when it is left alone; None if it needs no row any more."""
+
+
+@in_transaction
+def take(db: Database, most: int) -> list[DueTrace]:
+    """Return traces that are due, those first that have been for the longest time. Nobody else gets them until their lease ends.
+
+    One that was taken before and was not made comes alone, because it may be what killed the process.
+    """
+    now = timezone.now()
+    due = db.rows(DueTrace.objects).filter(Q(taken_until=None) | Q(taken_until__lte=now), due_at__lte=now)
+    rows = list(due.order_by("due_at").select_for_update(skip_locked=True)[:most])
+    if rows and rows[0].attempts:
+        rows = rows[:1]
+    rows = [row for row in rows if row.attempts == rows[0].attempts]
+    if rows:
+        attempts = rows[0].attempts
+        lease = min(LEASE * 2 ** min(attempts, 10), LONGEST_LEASE)
+        taken = db.rows(DueTrace.objects).filter(pk__in=[row.pk for row in rows])
+        taken.update(taken_until=now + lease, attempts=min(attempts + 1, 1_000))
+    return rows
+
+
+def note_made(db: Database, project_id: int, traces: Mapping[str, Made]) -> None:
+    """Note, in the transaction that stores them, that the messages of traces were made."""
+    finished = {trace_id: made.version for trace_id, made in traces.items() if made.rests_until is None}
+    with db.cursor() as cursor:
+        if finished:
+            cursor.execute(_FORGET, [[*map(UUID, finished)], [*finished.values()], project_id])
+            if cursor.rowcount == len(traces):
+                return
+        # Those that need a row, and those to which more was delivered meanwhile.
+        columns = zip(*((UUID(id_), made.version, made.rests_until) for id_, made in traces.items()), strict=True)
+        cursor.execute(_NOTE_MADE, [*map(list, columns), project_id])
+
+
+def forget(db: Database, project_id: int, trace_ids: Collection[str]) -> None:
+    """Remove the rows of traces that are gone."""
+    db.rows(DueTrace.objects).filter(project_id=project_id, trace_id__in=map(UUID, trace_ids)).delete()
+
+
+def forget_idle(db: Database) -> None:
+    """Remove the rows of traces whose messages are made and to which nothing was delivered for long."""
+    db.rows(DueTrace.objects).filter(due_at=None, used_at__lt=timezone.now() - IDLE).delete()
+
+
+def waiting(db: Database, project_ids: Collection[int] | None = None, most: int = 10_000) -> dict[int, int]:
+    """Return the versions of rows whose messages do not have all that was delivered, by the keys of the rows; None for all projects."""
+    rows = db.rows(DueTrace.objects).filter(version__gt=F("made_version")).order_by("pk")
+    if project_ids is not None:
+        rows = rows.filter(project_id__in=project_ids)
+    return dict(rows.values_list("pk", "version")[:most])
+
+
+def are_made(db: Database, versions: Mapping[int, int]) -> bool:
+    """Return whether the messages of rows that were `waiting` have been made since, of these versions or later ones."""
+    rows = db.rows(DueTrace.objects).filter(pk__in=versions, version__gt=F("made_version")).order_by()
+    return all(versions[pk] <= made for pk, made in rows.values_list("pk", "made_version"))
