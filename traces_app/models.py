@@ -530,6 +530,8 @@ class DueTrace(models.Model):
     """How often making them was begun since it last succeeded."""
     used_at = models.DateTimeField()
     """The time of the last delivery."""
+    digests = models.BinaryField(default=b"")
+    """Of the rows of its messages; see traces_app.ingest.overwriting."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["project", "trace_id"], name="due_trace")]

@@ -30,6 +30,8 @@ class MessageOutcome:
     external_id: str
     state: State
     refused: Refusal | None = None
+    digests: bytes = b""
+    """Of its rows, if the write was asked for them: see overwriting.py."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,8 @@ class Context:
     """Scopes by the id of the message."""
     latest_event_at: Mapping[UUID, datetime] = field(default_factory=dict)
     """The time of the latest event of a message, for messages that grow by events."""
+    digests: Mapping[UUID, bytes] = field(default_factory=dict)
+    """Of the stored rows of messages, b"" for new ones: those whose outcomes are to have them."""
     data_key: DataKey | None = None
     """Encrypts what is written, in a project that is encrypted."""
     inputs: dict[str, Row] = field(default_factory=dict)
@@ -129,6 +133,7 @@ class PendingMessage:
     """The first message of the batch with the same key, if it is another one."""
     state: State = "created"
     refused: Refusal | None = None
+    digests: bytes = b""
     was_completed: bool = False
     """Whether an existing message was completed before the write, so that it may have a seal."""
 
@@ -141,4 +146,6 @@ class PendingMessage:
 
     def outcome(self) -> MessageOutcome:
         external_id = self.record.external_id or ""
-        return MessageOutcome(id=self.id, external_id=external_id, state=self.state, refused=self.refused)
+        return MessageOutcome(
+            id=self.id, external_id=external_id, state=self.state, refused=self.refused, digests=self.digests
+        )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
@@ -25,14 +24,14 @@ from tracesite_sdk.normalize.rollup import Rollup, completion, duration_between
 from tracesite_sdk.records import pg_text
 from tracesite_sdk.records.health_flags import EMPTY_TOOL_NAME, INTERRUPTED, ORPHAN_RESULT
 
-from . import context_rows
 from .batch import Context, PendingMessage
+from .made_rows import rows_of_inputs
 from .placeholders import replace_answered
 from .prices import price_steps
 from .rows import Rows, StoredBelow, rows_below
 from .sessions import active_at
 from .sql import COUNTED, count_below, lock_with_touched, save_counts, stored_below, upsert_rows
-from .tables import CALLS, CONTEXTS, REFERENCES, RESULTS, STEPS
+from .tables import CALLS, REFERENCES, RESULTS, STEPS
 
 
 def merge(db: Database, context: Context, messages: Sequence[PendingMessage]) -> None:
@@ -205,7 +204,7 @@ def write_merge(
         own.calls = [line for line in own.calls if line.id in stored.open_calls]
         own.results = [line for line in own.results if line.id in stored.open_calls]
         own.inputs = []
-    keep_inputs(db, context, row.session_id, row.pk, own)
+    context.inputs.update(rows_of_inputs(db, context, row.session_id, row.pk, own))
     flags = {*changed.get("health", row.health), *own.flags}
     if flags != set(row.health):
         changed["health"] = sorted(flags)
@@ -284,14 +283,3 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
         cost=cost if has_cost else None,
         unpriced_count=row.unpriced_count + after.unpriced_count - before.unpriced_count,
     )
-
-
-def keep_inputs(db: Database, context: Context, session_id: UUID, message_id: UUID, own: Rows) -> None:
-    """Add the rows of what the models were asked to those that are inserted last, each once."""
-    for asked in own.inputs:
-        rows = [
-            row
-            for row in context_rows.rows_of(db, session_id, message_id, asked, context.now)
-            if row.id not in context.inputs
-        ]
-        context.inputs.update((row.id, row) for row in CONTEXTS.encrypted(rows, context.data_key))

@@ -30,6 +30,7 @@ def ingest(
     source: Source = "live",
     touched: Mapping[UUID, WriteScope] | None = None,
     latest_event_at: Mapping[UUID, datetime] | None = None,
+    digests: Mapping[UUID, bytes] | None = None,
 ) -> list[SessionOutcome]:
     """Store sessions with their messages in one transaction, then their scores; see `store.store` for the parameters."""
     started = time.perf_counter()
@@ -40,7 +41,9 @@ def ingest(
         batch.append(redact(normalise(session, now=now), rules))
         # Messages without times get different ones, because pages by time cannot end between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    outcomes = store(db, project_id, batch, source=source, touched=touched, latest_event_at=latest_event_at)
+    outcomes = store(
+        db, project_id, batch, source=source, touched=touched, latest_event_at=latest_event_at, digests=digests
+    )
     for session, outcome in zip(sessions, outcomes, strict=True):
         if session.scores:
             store_scores_of(db, project_id, session, outcome)

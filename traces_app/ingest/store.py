@@ -38,17 +38,13 @@ from access_app.db.statements import read_prepared
 from access_app.encryption.keys import key_of
 from access_app.errors import Conflict, TooLarge
 from messages_app.change_log import Kind, log_changes
-from messages_app.interruptions import reason_of
 from messages_app.models import message_key
 from messages_app.seal_tokens import new_token
 from messages_app.sql.periods import Period
-from messages_app.writes import Counts, Run
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import hyphenated_uuid
 from tracesite_sdk.normalize.redacted import Redacted
-from tracesite_sdk.normalize.rollup import Rollup
 from tracesite_sdk.records import ids, pg_text
-from tracesite_sdk.records.health_flags import INTERRUPTED
 
 from . import context_rows
 from .batch import (
@@ -62,11 +58,13 @@ from .batch import (
     WriteScope,
 )
 from .id_cache import cache_claims, cache_created_sessions, find_sessions_of, forget_sessions, may_be_new
-from .merging import keep_inputs, merge
+from .made_rows import made_rows
+from .merging import merge
+from .overwriting import digests_of, overwrite, packed
 from .partitions import ensure_periods, forget
 from .prices import current_prices
-from .rows import Rows, StoredBelow, message_row, rows_below
-from .sessions import active_at, counted_row, find_sessions, finish_sessions, make_sessions, merged_fields
+from .rows import Rows
+from .sessions import counted_row, find_sessions, finish_sessions, make_sessions, merged_fields
 from .sql import BY_ID, Tables, claim_keys, insert_at_once, insert_rows, tool_names
 from .tables import (
     CALLS,
@@ -99,6 +97,7 @@ def store(
     source: Source = "live",
     touched: Mapping[UUID, WriteScope] | None = None,
     latest_event_at: Mapping[UUID, datetime] | None = None,
+    digests: Mapping[UUID, bytes] | None = None,
 ) -> list[SessionOutcome]:
     """Store sessions with their messages in one transaction; return outcomes in the order of the batch.
 
@@ -107,6 +106,7 @@ def store(
     message may be corrected but accepts no new steps or calls (refused, `message_completed`). With "import", new sessions
     are completed, and a message may grow with later snapshots of its transcript. With "events", completed messages accept
     late events too; the caller holds the transaction, and retries it if another sender interferes.
+    Messages with `digests` of their rows, as an earlier outcome has them, are replaced instead: see overwriting.py.
     `touched` lists the rows that change below existing messages, which saves reading all others.
     Data for deleted or purged sessions and messages is refused one by one; the rest is stored. Raise Conflict if a message
     arrives with another role than it has.
@@ -134,6 +134,7 @@ def store(
             now=timezone.now(),
             touched=touched or {},
             latest_event_at=latest_event_at or {},
+            digests=digests or {},
             data_key=data_key,
         )
         if source == "events":
@@ -218,7 +219,10 @@ def _store(db: Database, context: Context, batch: Sequence[Redacted]) -> list[Se
             new_messages = [message for message in admitted if not message.known]
             for first in range(0, len(new_messages), AT_A_TIME):
                 insert_rows(db, _new_rows(db, context, new_messages[first : first + AT_A_TIME]))
-            merge(db, context, [message for message in admitted if message.known and message.first is None])
+            firsts = [message for message in admitted if message.known and message.first is None]
+            replaced = [message for message in firsts if message.id is not None and context.digests.get(message.id)]
+            merge(db, context, [message for message in firsts if message not in replaced] if replaced else firsts)
+            overwrite(db, context, replaced)
             # A message that occurs twice in a batch is merged into its first occurrence, in the order of the batch.
             for message in admitted:
                 if message.first is not None:
@@ -397,27 +401,17 @@ def _new_rows(db: Database, context: Context, messages: Sequence[PendingMessage]
     lines = []
     below = Rows()
     for message in messages:
-        assert message.id is not None and message.session.id is not None, "_identify gave them"
-        record = message.record
-        own = rows_below(
-            message.id,
-            context.project_id,
-            record.knowledge_references or (),
-            record.agent_steps or (),
-            context.tool_ids,
-            StoredBelow(),
-            prices=context.prices,
-        )
-        line, counts = message_row(
-            message.id, context.project_id, message.session.id, record, own, message.receipts, context.now
-        )
-        lines.append(line)
-        message.session.counts += _counts(context, message.id, record, counts)
-        keep_inputs(db, context, message.session.id, message.id, own)
-        below.references += own.references
-        below.steps += own.steps
-        below.calls += own.calls
-        below.results += own.results
+        assert message.id is not None, "_identify gave it"
+        made = made_rows(db, context, message)
+        if message.id in context.digests:
+            message.digests = packed(digests_of(made))
+        lines.append(made.line)
+        message.session.counts += made.counts
+        context.inputs.update(made.inputs)
+        below.references += made.below.references
+        below.steps += made.below.steps
+        below.calls += made.below.calls
+        below.results += made.below.results
     return [
         (table, table.encrypted(rows, context.data_key))
         for table, rows in (
@@ -428,20 +422,6 @@ def _new_rows(db: Database, context: Context, messages: Sequence[PendingMessage]
             (RESULTS, below.results),
         )
     ]
-
-
-def _counts(context: Context, message_id: UUID, record: records.Message, rollup: Rollup) -> Counts:
-    """Return the change of the session's counters for a new message."""
-    has_error = pg_text.text(record.error) != ""
-    is_closed = record.is_completed and INTERRUPTED in (record.health or ())
-    interruption = reason_of(record.metadata or {}) if is_closed else ""
-    return Counts.of_totals(
-        rollup,
-        is_completed=bool(record.is_completed),
-        has_error=has_error,
-        last_run=Run(message_id, has_error, interruption) if record.role == "assistant" else None,
-        active_at=None if context.source == "events" else active_at(record, context.now),
-    )
 
 
 def _created_at(message: records.Message) -> datetime:

@@ -140,6 +140,17 @@ class Table:
             f"RETURNING {self.name}.{self.owner}"
         )
 
+    @cached_property
+    def overwrite(self) -> str:
+        """An `insert` that replaces rows that exist. What is not of their record stays: that they are deleted, and by whom."""
+        changes = {column: f"EXCLUDED.{column}" for column in self.fields if column not in ("id", "deleted_by")}
+        if "version" in changes:
+            changes["version"] = f"{self.name}.version + 1"
+        return (
+            f"{self.insert} "
+            f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{column} = {value}' for column, value in changes.items())}"
+        )
+
 
 def fields_of(model: type[models.Model]) -> dict[str, models.Field[Any, Any]]:
     """The fields that are stored and can be written, by column."""

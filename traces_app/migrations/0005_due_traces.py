@@ -14,6 +14,7 @@ class Migration(migrations.Migration):
         migrations.AddField("DueTrace", "made_version", models.BigIntegerField(default=0)),
         migrations.AddField("DueTrace", "taken_until", models.DateTimeField(null=True)),
         migrations.AddField("DueTrace", "attempts", models.PositiveSmallIntegerField(default=0)),
+        migrations.AddField("DueTrace", "digests", models.BinaryField(default=b"")),
         migrations.AlterField("DueTrace", "rests_until", models.DateTimeField(null=True)),
         migrations.AddIndex("DueTrace", models.Index(fields=["due_at"], name="due_trace_time")),
         migrations.RunSQL(

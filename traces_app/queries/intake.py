@@ -20,10 +20,12 @@ from access_app.visibility import ProjectScope, visible_to
 from messages_app.change_log import LAGS, Reader, unread
 from messages_app.models import Message
 from traces_app.models import ToolRollUp
+from traces_app.spans.due import LAG as LAG_OF_TRACES
 
 from .histograms import bucket_of
 from .overview import Period
 
+TRACES = "traces"
 MOST_WAITING = 10_000
 """Messages of the queue of the search index that are counted."""
 
@@ -51,8 +53,9 @@ class Backlog:
 
     unindexed: int
     """Changes of messages that are not in the search index, at most MOST_WAITING + 1."""
-    waiting_since: Mapping[Reader, datetime]
-    """When the oldest change was made that a reader of the log has not read; those that have read everything are missing."""
+    waiting_since: Mapping[str, datetime]
+    """When the oldest change was made that a reader of the log has not read, by its name, and when the first of the TRACES was due
+    whose messages are not made; those that are not behind are missing."""
     rolled_until: datetime | None
     """The statistics of tools have all hours before this; None if nothing was added up yet."""
 
@@ -103,7 +106,11 @@ def backlog(db: Database) -> Backlog:
     now = timezone.now()
     with db.read_cursor() as cursor:
         cursor.execute(LAGS, [list(Reader)])
-        lags = {list(Reader)[number - 1]: seconds for number, seconds in cursor.fetchall() if seconds is not None}
+        lags = {str(list(Reader)[number - 1]): seconds for number, seconds in cursor.fetchall() if seconds is not None}
+        cursor.execute(LAG_OF_TRACES)
+        ((of_traces,),) = cursor.fetchall()
+        if of_traces is not None:
+            lags[TRACES] = of_traces
     return Backlog(
         unindexed=unread(db, Reader.SEARCH)[: MOST_WAITING + 1].count(),
         waiting_since={reader: now - timedelta(seconds=seconds) for reader, seconds in lags.items()},

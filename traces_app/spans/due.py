@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.db.models import F, Q
 from django.utils import timezone
+from msgspec import msgpack
 
 from access_app.db import Database
 from access_app.db.transactions import in_transaction
@@ -36,8 +37,8 @@ IDLE = timedelta(hours=1)
 # each is due. In one order, so that senders of the same traces wait for each other and do not deadlock.
 NOTE = """
     INSERT INTO traces_app_duetrace AS due
-        (project_id, trace_id, version, made_version, is_over, due_at, attempts, used_at)
-    SELECT DISTINCT new.project_id, new.trace_id, 1, 0, delivered.is_over, delivered.due_at, 0, now()
+        (project_id, trace_id, version, made_version, is_over, due_at, attempts, used_at, digests)
+    SELECT DISTINCT new.project_id, new.trace_id, 1, 0, delivered.is_over, delivered.due_at, 0, now(), ''::bytea
     FROM new JOIN unnest(%s::uuid[], %s::boolean[], %s::timestamptz[]) AS delivered (trace_id, is_over, due_at) USING (trace_id)
     ORDER BY new.trace_id
     ON CONFLICT (project_id, trace_id) DO UPDATE SET
@@ -45,8 +46,10 @@ NOTE = """
         due_at = least(due.due_at, greatest(excluded.due_at, CASE WHEN NOT excluded.is_over THEN due.rests_until END))
     RETURNING trace_id
     """
-VERSIONS = "SELECT trace_id, version FROM traces_app_duetrace WHERE project_id = %s AND trace_id = ANY(%s)"
-"""The versions of traces that have a row. Ask before their spans are read."""
+ROWS = "SELECT trace_id, version, digests FROM traces_app_duetrace WHERE project_id = %s AND trace_id = ANY(%s)"
+"""The versions and packed digests of traces that have a row. Ask before their spans are read."""
+LAG = "SELECT extract(epoch FROM now() - min(due_at))::float8 FROM traces_app_duetrace WHERE due_at <= now()"
+"""The seconds since the trace was due that has been for the longest time; NULL if none is."""
 _FORGET = """
     DELETE FROM traces_app_duetrace AS due USING unnest(%s::uuid[], %s::bigint[]) AS made (trace_id, version)
     WHERE due.project_id = %s AND due.trace_id = made.trace_id AND due.version = made.version
@@ -54,12 +57,16 @@ _FORGET = """
 _NOTE_MADE = """
     UPDATE traces_app_duetrace AS due SET
         made_version = made.version, attempts = 0, taken_until = NULL, rests_until = made.rests_until,
+        digests = made.digests,
         is_over = due.is_over AND due.version > made.version,
         due_at = CASE WHEN due.version > made.version THEN
             greatest(now(), CASE WHEN NOT due.is_over THEN made.rests_until END) END
-    FROM unnest(%s::uuid[], %s::bigint[], %s::timestamptz[]) AS made (trace_id, version, rests_until)
+    FROM unnest(%s::uuid[], %s::bigint[], %s::timestamptz[], %s::bytea[]) AS made (trace_id, version, rests_until, digests)
     WHERE due.project_id = %s AND due.trace_id = made.trace_id
     """
+
+
+_decode = msgpack.Decoder(dict[bytes, bytes]).decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +75,9 @@ class Made:
 
     version: int
     rests_until: datetime | None
-    """Until when it is left alone; None if it needs no row any more."""
+    """Until when it is left alone."""
+    digests: Mapping[UUID, bytes] | None
+    """Of the rows of its messages, so that only what differs is written next time; None if it needs no row any more."""
 
 
 @in_transaction
@@ -93,15 +102,25 @@ def take(db: Database, most: int) -> list[DueTrace]:
 
 def note_made(db: Database, project_id: int, traces: Mapping[str, Made]) -> None:
     """Note, in the transaction that stores them, that the messages of traces were made."""
-    finished = {trace_id: made.version for trace_id, made in traces.items() if made.rests_until is None}
+    finished = {trace_id: made.version for trace_id, made in traces.items() if made.digests is None}
     with db.cursor() as cursor:
         if finished:
             cursor.execute(_FORGET, [[*map(UUID, finished)], [*finished.values()], project_id])
             if cursor.rowcount == len(traces):
                 return
         # Those that need a row, and those to which more was delivered meanwhile.
-        columns = zip(*((UUID(id_), made.version, made.rests_until) for id_, made in traces.items()), strict=True)
-        cursor.execute(_NOTE_MADE, [*map(list, columns), project_id])
+        rows = [(UUID(id_), one.version, one.rests_until, _packed(one.digests or {})) for id_, one in traces.items()]
+        cursor.execute(_NOTE_MADE, [*map(list, zip(*rows, strict=True)), project_id])
+
+
+def _packed(digests: Mapping[UUID, bytes]) -> bytes:
+    return msgpack.encode({message_id.bytes: of_message for message_id, of_message in digests.items()})
+
+
+def unpacked(digests: bytes) -> dict[UUID, bytes]:
+    """Return the digests of each message of a row."""
+    of_messages = _decode(digests) if digests else {}
+    return {UUID(bytes=message_id): of_message for message_id, of_message in of_messages.items()}
 
 
 def forget(db: Database, project_id: int, trace_ids: Collection[str]) -> None:

@@ -135,6 +135,7 @@ def _make(
     refused |= {id_: of_group[stored.home(id_)] for id_ in made if stored.home(id_) in of_group}
     made = {id_: session for id_, session in made.items() if id_ not in refused}
     projection = Projection(refused=refused)
+    outcomes: dict[str, SessionOutcome] = {}
     if made:
         sessions, homes = _with_traces_joined(db, project_id, made)
         old = _old_messages(db, project_id, sessions)
@@ -149,7 +150,7 @@ def _make(
         for id_, session in sessions.items():
             projection.messages["updated" if id_ in before else "created"] += len(session.messages or ())
     _forget_purged(db, project_id, refused)
-    _note_made(db, project_id, stored, refused, time.monotonic() - began)
+    _note_made(db, project_id, stored, outcomes, refused, time.monotonic() - began)
     return projection
 
 
@@ -163,21 +164,37 @@ def _forget_purged(db: Database, project_id: int, refused: Mapping[str, str]) ->
         due.forget(db, project_id, purged)
 
 
-def _note_made(db: Database, project_id: int, stored: _Stored, refused: Mapping[str, str], seconds: float) -> None:
+def _note_made(
+    db: Database,
+    project_id: int,
+    stored: _Stored,
+    outcomes: Mapping[str, SessionOutcome],
+    refused: Mapping[str, str],
+    seconds: float,
+) -> None:
     """Note that the messages of traces are those of all that was read, and that large traces rest now."""
     rests_until = timezone.now() + max(timedelta(seconds=due.REST * seconds), due.SHORTEST_REST)
-    made = {
-        id_: Made(
-            version=version,
-            rests_until=rests_until
-            if (trace := stored.pieces.get(id_)) is not None and len(trace.row_ids) >= due.MANY_SPANS
+    made = {}
+    for id_ in stored.versions.keys() - refused.keys():
+        trace, outcome = stored.pieces.get(id_), outcomes.get(id_)
+        made[id_] = Made(
+            version=stored.versions[id_],
+            rests_until=rests_until if trace is not None and _is_large(trace) else None,
+            digests={message.id: message.digests for message in outcome.messages if message.id is not None}
+            if trace is not None and outcome is not None and _goes_on(trace)
             else None,
         )
-        for id_, version in stored.versions.items()
-        if id_ not in refused
-    }
     if made:
         due.note_made(db, project_id, made)
+
+
+def _is_large(trace: Pieces) -> bool:
+    return len(trace.row_ids) >= due.MANY_SPANS
+
+
+def _goes_on(trace: Pieces) -> bool:
+    """Return whether more is expected of a trace, or it is so large that it is to be written a second time only where it differs."""
+    return _is_large(trace) or not any(span.end and not span.parent_id for span in trace.spans)
 
 
 class _SharingError(Exception):
@@ -204,6 +221,8 @@ class _Stored:
     """All spans, log records and files, by their trace."""
     versions: dict[str, int] = field(default_factory=dict)
     """The versions of the traces that are due, of which this has all deliveries at least."""
+    digests: dict[UUID, bytes] = field(default_factory=dict)
+    """Of the rows of their messages, where they are known."""
     refused: dict[str, str] = field(default_factory=dict)
     """Why traces are refused."""
     homes: dict[str, str] = field(default_factory=dict)
@@ -231,9 +250,11 @@ def _read(db: Database, project_id: int, trace_ids: Set[str]) -> _Stored:
     # In one pipeline, with the beginning of the transaction. The second statement sees what was committed before the lock.
     with exchange(db) as ask:
         ask(TAKE_TURNS, keys_of(project_id, trace_ids))
-        versions = ask(due.VERSIONS, project_id, [UUID(trace_id) for trace_id in trace_ids])
+        rows_of_due = ask(due.ROWS, project_id, [UUID(trace_id) for trace_id in trace_ids])
         rows = ask(_STORED, project_id, [UUID(trace_id) for trace_id in trace_ids])
-    stored.versions = {trace_id.hex: version for trace_id, version in versions.fetchall()}
+    for trace_id, version, digests in rows_of_due.fetchall():
+        stored.versions[trace_id.hex] = version
+        stored.digests |= due.unpacked(digests)
     for pk, trace_id, kind in rows.fetchall():
         if kind == JOINED:
             links.append(pk)
@@ -376,8 +397,29 @@ def _replace_messages(
 
     `homes` are the first traces of the groups that share calls. Raise _RefusedError.
     """
-    remove_messages(db, [message.pk for message in old])
-    outcomes = ingest(db, project_id, list(sessions.values()))
+    digests = {
+        UUID(message.id): stored.digests.get(UUID(message.id), b"")
+        for id_, session in sessions.items()
+        if _goes_on(stored.pieces[id_])
+        for message in session.messages or ()
+        if message.id
+    }
+    names = {
+        UUID(message.id): session.external_id
+        for session in sessions.values()
+        for message in session.messages or ()
+        if message.id
+    }
+    # Those of whose rows the digests are known, and that stay where they are, are replaced row by row.
+    staying = {
+        message.pk for message in old if digests.get(message.pk) and names[message.pk] == message.session.external_id
+    }
+    gone = [message for message in old if message.pk not in staying]
+    for message in gone:
+        if message.pk in digests:
+            digests[message.pk] = b""
+    remove_messages(db, [message.pk for message in gone])
+    outcomes = ingest(db, project_id, list(sessions.values()), digests=digests)
     refused = {
         trace_id: reason
         for trace_id, outcome in zip(sessions, outcomes, strict=True)
@@ -395,7 +437,7 @@ def _replace_messages(
         if outcome.messages and (last := outcome.messages[-1].id) is not None
     }
     for trace_id, outcome in zip(sessions, outcomes, strict=True):
-        _hide_again(db, outcome, [message for message in old if message.request_id == trace_id and message.deleted_at])
+        _hide_again(db, outcome, [message for message in gone if message.request_id == trace_id and message.deleted_at])
         trace = stored.pieces[trace_id]
         if (last := lasts.get(trace_id) or _last_of_group(trace_id, lasts, homes)) is not None:
             receipts[last] += [receipt for span in trace.spans for receipt in span.redactions]
@@ -413,8 +455,8 @@ def _replace_messages(
             rows.update(last_run_id=NO_RUN_LEFT)
     for last, of_message in receipts.items():
         if of_message:
-            db.rows(Message.with_deleted).filter(pk=last).update(redactions=of_message)
-    for session_id in sorted({message.session_id for message in old}):
+            db.rows(Message.with_deleted).filter(pk=last).exclude(redactions=of_message).update(redactions=of_message)
+    for session_id in sorted({message.session_id for message in gone}):
         update_last_run(db, session_id)
     paused = read_prepared(_PAUSED, [[outcome.id for outcome in outcomes], Session.Status.PAUSED.value], db.connection)
     for session in db.rows(Session.objects).filter(pk__in=[pk for (pk,) in paused]) if paused else ():

@@ -28,6 +28,7 @@ from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS
 from traces_app.models import JobRun
+from traces_app.spans.due import LAG as LAG_OF_TRACES
 from tracesite_sdk.records import ids
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterabl
     )
     yield f"SELECT id FROM {MESSAGES} ORDER BY id DESC LIMIT 1", [], _newest  # noqa: S608 - a constant
     yield LAGS, [list(Reader)], _lags
+    yield LAG_OF_TRACES, [], _lag_of_traces
     yield (
         "SELECT name, extract(epoch FROM now() - started_at)::float8, extract(epoch FROM finished_at - started_at)::float8, "  # noqa: S608 - a constant
         f"error = '', extract(epoch FROM now() - next_at)::float8 FROM {JobRun._meta.db_table} WHERE name = ANY(%s) ORDER BY name",
@@ -199,6 +201,13 @@ def _lags(rows: list[Row]) -> Iterable[Metric]:
     lag = _gauge("tracesite_change_log_lag_seconds", "Age of the oldest change that a reader has not read.", "reader")
     for number, seconds in rows:
         lag.add_metric([list(Reader)[number - 1]], max(seconds or 0, 0))
+    return (lag,)
+
+
+def _lag_of_traces(rows: list[Row]) -> Iterable[Metric]:
+    ((seconds,),) = rows
+    lag = _gauge("tracesite_traces_lag_seconds", "Time since a trace was due whose messages are not made yet.")
+    lag.add_metric([], seconds or 0)
     return (lag,)
 
 

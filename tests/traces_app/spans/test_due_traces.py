@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from access_app.db import Database, primary
 from access_app.models import Project
-from messages_app.models import Message, Session
-from messages_app.writes import delete_session, restore_session
+from messages_app.models import Change, Message, Session
+from messages_app.session_counters import disagreements
+from messages_app.writes import delete_message, delete_session, restore_session
 from sdk.tests.spans.test_pairs import agent, chat, part, tool
 from tests.traces_app.spans.test_projection import clear, snapshot
 from traces_app.maintenance.purge.purging import purge_messages
@@ -168,6 +169,81 @@ def test_delivery_while_messages_are_made_is_not_missed(
     made()
     assert ToolCall.objects.count() == (3 if is_large else 2)
     assert not DueTrace.objects.exclude(due_at=None).exists()
+
+
+def versions(table: str) -> dict[Any, int]:
+    """Return the transactions that wrote rows, by their keys."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, xmin::text::bigint FROM traces_app_{table}")
+        return dict(cursor.fetchall())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_only_rows_that_differ_are_written(project: Project) -> None:
+    send(project, UNENDED, *turn(1))
+    later()
+    made()
+    before = {table: versions(table) for table in ("agentstep", "toolcall", "toolresult", "context")}
+    assert all(before.values())
+    answer = Message.objects.get(role="assistant")
+    send(project, *turn(2), replace(turn(1)[1], revision=3, attributes={"gen_ai.tool.call.result": "sold out"}))
+    later()
+    made()
+    after = {table: versions(table) for table in before}
+    same = {
+        table: {key for key, xmin in rows.items() if after[table].get(key) == xmin} for table, rows in before.items()
+    }
+    assert {table: len(before[table]) - len(keys) for table, keys in same.items()} == {
+        "agentstep": 0,
+        "toolcall": 0,
+        "toolresult": 1,
+        "context": 0,
+    }
+    assert [len(after[table]) for table in ("agentstep", "toolcall", "toolresult")] == [2, 2, 2]
+    again = Message.objects.get(role="assistant")
+    assert (again.pk, again.version, again.call_count) == (answer.pk, answer.version + 1, 2)
+    changes = Change.objects.count()
+    send(project, replace(turn(1)[1], span_id="e" * 16, parent_id=turn(1)[1].span_id, name="GET", attributes={}))
+    later()
+    made()
+    assert {table: versions(table) for table in before} == after
+    assert Change.objects.count() == changes
+    assert not disagreements(primary, list(Session.objects.values_list("pk", flat=True)))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_row_that_is_made_no_more_is_removed(project: Project) -> None:
+    send(project, UNENDED, *turn(1), *turn(2))
+    later()
+    made()
+    assert ToolCall.objects.count() == 2
+    # The second request was the first one, sent again with another call.
+    gone = replace(turn(2)[1], revision=3, attributes={"gen_ai.operation.name": "embeddings"})
+    send(project, replace(turn(2)[0], revision=3, attributes={"gen_ai.operation.name": "embeddings"}), gone)
+    later()
+    made()
+    found = snapshot()
+    assert not disagreements(primary, list(Session.objects.values_list("pk", flat=True)))
+    DueTrace.objects.update(digests=b"")
+    make_messages(primary, project.pk, [ROOT.trace_id])
+    assert snapshot() == found
+    assert ToolCall.objects.count() == 1
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_message_in_the_trash_stays_there_and_is_kept_up_to_date(project: Project, is_deleted: bool) -> None:
+    send(project, UNENDED, *turn(1))
+    later()
+    made()
+    answer = Message.objects.get(role="assistant")
+    if is_deleted:
+        delete_message(primary, answer.pk, by="ada")
+    send(project, *turn(2))
+    later()
+    made()
+    again = Message.with_deleted.get(pk=answer.pk)
+    assert (again.deleted_at is not None, again.deleted_by, again.call_count) == (is_deleted, "ada" * is_deleted, 2)
+    assert not disagreements(primary, list(Session.objects.values_list("pk", flat=True)))
 
 
 def test_trace_whose_process_was_killed_is_made_later_and_alone(
