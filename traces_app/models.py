@@ -512,12 +512,13 @@ class Span(models.Model):
 class DueTrace(models.Model):
     """A trace whose messages are made, or will be: see traces_app.spans.due. Those that are left alone have no row."""
 
+    pk = models.CompositePrimaryKey("project_id", "trace_id")
     project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     trace_id = models.UUIDField()
-    version = models.BigIntegerField(default=0)
-    """Grows with each delivery."""
+    version = models.BigIntegerField()
+    """Grows with each delivery: microseconds since 1970, so that those of a row that was removed are lower."""
     made_version = models.BigIntegerField(default=0)
-    """Of which its messages were made last."""
+    """Of which its messages were made last; of a new row the one before."""
     is_over = models.BooleanField(default=False)
     """Whether its root has ended since its messages were made last."""
     due_at = models.DateTimeField(null=True)
@@ -534,7 +535,6 @@ class DueTrace(models.Model):
     """Of the rows of its messages; see traces_app.ingest.overwriting."""
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["project", "trace_id"], name="due_trace")]
         indexes = [models.Index(fields=["due_at"], name="due_trace_time")]
 
     def __str__(self) -> str:

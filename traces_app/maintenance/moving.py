@@ -46,6 +46,7 @@ from traces_app.models import (
     Archive,
     ArchivedSession,
     Context,
+    DueTrace,
     Event,
     Score,
     Snapshot,
@@ -78,6 +79,7 @@ MOVED: Final[tuple[tuple[type[Any], str], ...]] = (
     (Event, _OF_PROJECT),
     (Context, _OF_SESSIONS),
     (Span, _OF_PROJECT),
+    (DueTrace, _OF_PROJECT),
     (Score, _OF_PROJECT),
     (SnapshotSums, _OF_SESSIONS),
     (Snapshot, _OF_SESSIONS),
@@ -90,7 +92,6 @@ _MADE_ANEW: Final = (
     # Indexes and statistics, which the readers of the log make of the rows.
     ("traces_app_runvector", _OF_PROJECT),
     ("traces_app_toolperiod", _OF_PROJECT),
-    ("traces_app_largetrace", _OF_PROJECT),
 )
 _REFUSE: Final = """
     CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -20,8 +20,8 @@ from access_app.visibility import ProjectScope, visible_to
 from messages_app.change_log import LAGS, Reader, unread
 from messages_app.models import Message
 from traces_app.models import ToolRollUp
-from traces_app.spans.due import LAG as LAG_OF_TRACES
 
+from .due_traces import LAG as LAG_OF_TRACES
 from .histograms import bucket_of
 from .overview import Period
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils import timezone
 from msgspec import msgpack
 
@@ -38,18 +38,16 @@ IDLE = timedelta(hours=1)
 NOTE = """
     INSERT INTO traces_app_duetrace AS due
         (project_id, trace_id, version, made_version, is_over, due_at, attempts, used_at, digests)
-    SELECT DISTINCT new.project_id, new.trace_id, 1, 0, delivered.is_over, delivered.due_at, 0, now(), ''::bytea
+    SELECT DISTINCT new.project_id, new.trace_id, extract(epoch FROM now()) * 1000000, extract(epoch FROM now()) * 1000000 - 1, delivered.is_over, delivered.due_at, 0, now(), ''::bytea
     FROM new JOIN unnest(%s::uuid[], %s::boolean[], %s::timestamptz[]) AS delivered (trace_id, is_over, due_at) USING (trace_id)
     ORDER BY new.trace_id
     ON CONFLICT (project_id, trace_id) DO UPDATE SET
-        version = due.version + 1, is_over = due.is_over OR excluded.is_over, used_at = excluded.used_at,
+        version = greatest(due.version + 1, excluded.version), is_over = due.is_over OR excluded.is_over, used_at = excluded.used_at,
         due_at = least(due.due_at, greatest(excluded.due_at, CASE WHEN NOT excluded.is_over THEN due.rests_until END))
     RETURNING trace_id
     """
 ROWS = "SELECT trace_id, version, digests FROM traces_app_duetrace WHERE project_id = %s AND trace_id = ANY(%s)"
 """The versions and packed digests of traces that have a row. Ask before their spans are read."""
-LAG = "SELECT extract(epoch FROM now() - min(due_at))::float8 FROM traces_app_duetrace WHERE due_at <= now()"
-"""The seconds since the trace was due that has been for the longest time; NULL if none is."""
 _FORGET = """
     DELETE FROM traces_app_duetrace AS due USING unnest(%s::uuid[], %s::bigint[]) AS made (trace_id, version)
     WHERE due.project_id = %s AND due.trace_id = made.trace_id AND due.version = made.version
@@ -131,17 +129,3 @@ def forget(db: Database, project_id: int, trace_ids: Collection[str]) -> None:
 def forget_idle(db: Database) -> None:
     """Remove the rows of traces whose messages are made and to which nothing was delivered for long."""
     db.rows(DueTrace.objects).filter(due_at=None, used_at__lt=timezone.now() - IDLE).delete()
-
-
-def waiting(db: Database, project_ids: Collection[int] | None = None, most: int = 10_000) -> dict[int, int]:
-    """Return the versions of rows whose messages do not have all that was delivered, by the keys of the rows; None for all projects."""
-    rows = db.rows(DueTrace.objects).filter(version__gt=F("made_version")).order_by("pk")
-    if project_ids is not None:
-        rows = rows.filter(project_id__in=project_ids)
-    return dict(rows.values_list("pk", "version")[:most])
-
-
-def are_made(db: Database, versions: Mapping[int, int]) -> bool:
-    """Return whether the messages of rows that were `waiting` have been made since, of these versions or later ones."""
-    rows = db.rows(DueTrace.objects).filter(pk__in=versions, version__gt=F("made_version")).order_by()
-    return all(versions[pk] <= made for pk, made in rows.values_list("pk", "made_version"))

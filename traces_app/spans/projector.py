@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -25,8 +24,6 @@ TRACES_AT_ONCE = 50
 SPANS_AT_ONCE = 1_000
 BYTES_AT_ONCE = 8_000_000
 """How much may be stored of them, roughly: a trace is never split."""
-POLL_SECONDS = 0.05
-"""Between two looks of a reader who waits."""
 _SIZE = Func(F("content"), function="octet_length", output_field=IntegerField())
 
 
@@ -51,20 +48,6 @@ def make_due_traces(db: Database, *, is_stopped: Callable[[], bool] = lambda: Fa
             for some in _of_a_size(db, project_id, trace_ids):
                 _make(db, project_id, some, report)
     return report
-
-
-def wait_for_traces(db: Database, project_ids: Collection[int] | None, seconds: float) -> bool:
-    """Wait until the messages have everything that was delivered to these projects before, or all projects for None.
-
-    Return False if that took longer than `seconds`.
-    """
-    versions = due.waiting(db, project_ids)
-    deadline = time.monotonic() + seconds
-    while versions and not due.are_made(db, versions):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
 
 
 def _make(db: Database, project_id: int, trace_ids: Sequence[str], report: ProjectionReport) -> None:

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from access_app.models import ApiKey
 from access_app.request_database import database
 from access_app.rest import ApiViewSet
-from traces_app.spans.projector import wait_for_traces
+from traces_app.queries.due_traces import wait_for_traces
 
 LONGEST_WAIT = 10
 """Seconds. A request that waits keeps a thread of its worker."""

@@ -22,9 +22,9 @@ from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, media_type_of, read_body
 from messages_app.http.responses import answer
-from traces_app.spans.deliveries import record_spans
 from traces_app.ingest.scores import change_score, store_named_scores
 from traces_app.models import Score
+from traces_app.spans.deliveries import record_spans
 from tracesite.http.foreign_api import ForeignApi
 from tracesite_sdk.normalize.redacted import redact_score_patch
 from tracesite_sdk.spans import langsmith_runs

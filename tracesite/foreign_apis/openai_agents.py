@@ -16,8 +16,8 @@ from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
-from traces_app.spans.deliveries import record_spans
 from traces_app.ingest.metrics import count_otlp
+from traces_app.spans.deliveries import record_spans
 from tracesite.http.foreign_api import ForeignApi
 from tracesite_sdk.spans.openai_traces import decode_items
 from tracesite_sdk.spans.span import InvalidBody

@@ -28,7 +28,7 @@ from traces_app.ingest.metrics import MESSAGES
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS
 from traces_app.models import JobRun
-from traces_app.spans.due import LAG as LAG_OF_TRACES
+from traces_app.queries.due_traces import LAG as LAG_OF_TRACES
 from tracesite_sdk.records import ids
 
 logger = logging.getLogger(__name__)

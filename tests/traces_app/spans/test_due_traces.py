@@ -24,10 +24,11 @@ from traces_app.maintenance.purge.purging import purge_messages
 from traces_app.maintenance.purge.reports import PurgeReport
 from traces_app.models import DueTrace, ToolCall
 from traces_app.models import Span as SpanRow
+from traces_app.queries.due_traces import are_made, wait_for_traces, waiting
 from traces_app.spans import due, projector
 from traces_app.spans.deliveries import record_media, record_spans
 from traces_app.spans.projection import Projection, make_messages
-from traces_app.spans.projector import make_due_traces, wait_for_traces
+from traces_app.spans.projector import make_due_traces
 from tracesite_sdk.spans.media import media_of
 from tracesite_sdk.spans.span import Span
 
@@ -443,10 +444,10 @@ def test_reader_waits_until_the_job_has_made_what_was_sent(project: Project, str
     assert is_made == [True]
     # What comes later does not keep a reader.
     send(project, *turn(1))
-    versions = due.waiting(primary, [project.pk])
+    versions = waiting(primary, [project.pk])
     make_messages(primary, project.pk, [ROOT.trace_id])
     send(project, *turn(2))
-    assert due.are_made(primary, versions)
+    assert are_made(primary, versions)
 
 
 def test_traces_of_projects_are_told_apart(project: Project, stranger: Project) -> None:

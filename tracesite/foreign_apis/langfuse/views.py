@@ -16,8 +16,8 @@ from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
-from traces_app.spans.deliveries import SpanOutcome, record_spans
 from traces_app.ingest.scores import store_named_scores
+from traces_app.spans.deliveries import SpanOutcome, record_spans
 from tracesite.foreign_apis.authentication import AnyHeaderAuthentication
 from tracesite_sdk.spans.langfuse_events import Item, decode_batch, decode_scores
 from tracesite_sdk.spans.span import InvalidBody, LogRecord, Span

@@ -15,8 +15,8 @@ from access_app.permissions import project_for_write
 from access_app.request_database import database
 from access_app.rest import ApiView
 from messages_app.http.request_body import JSON, PROTOBUF, media_type_of, read_body
-from traces_app.spans.deliveries import SpanOutcome, record_spans
 from traces_app.ingest.metrics import Signal, count_otlp
+from traces_app.spans.deliveries import SpanOutcome, record_spans
 from tracesite.foreign_apis.authentication import AnyHeaderAuthentication
 from tracesite_sdk.spans import otlp_json
 from tracesite_sdk.spans.span import InvalidBody
