@@ -27,7 +27,7 @@ from .workload import Workload
 RUN = b"@RUN@"
 """Placeholder of the run in session names. Replacing it makes new messages of the same bodies."""
 
-Way = Literal["HTTP", "COPY", "executemany", "COPY with spans"]
+Way = Literal["HTTP", "COPY", "executemany", "COPY of spans", "COPY of both"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +60,15 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanJob(Job):
-    """The same messages as spans. A floor writes them as it writes those of a Job, or with their spans."""
+    """The same messages as spans. A floor writes the spans, or the messages too, which it is given beside them."""
 
     path = "/v1/traces"
     content_type = "application/x-protobuf"
 
     def bodies(self) -> list[bytes]:
-        if self.way in ("COPY", "executemany"):
-            return super().bodies()
         made = _span_bodies(self.workload, self.first, self.messages, self.batch)
         spans = [body.replace(RUN, b"%05d" % self.run) for body in made]
-        return [*map(both, super().bodies(), spans)] if self.way == "COPY with spans" else spans
+        return [*map(both, super().bodies(), spans)] if self.way == "COPY of both" else spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +172,8 @@ def _client(line: Connection, target: Target) -> None:
             ways: dict[Way, Callable[[bytes], object]] = {
                 "COPY": floor.copy,
                 "executemany": floor.insert,
-                "COPY with spans": of_messages.copy_both,
+                "COPY of spans": of_messages.copy_spans,
+                "COPY of both": of_messages.copy_both,
             }
             bodies = job.bodies()
             # A new connection for each run, because it stays with the random worker that accepted it.

@@ -1,6 +1,6 @@
-"""Floor of OTLP: the rows of the messages by the floor of ingest, and the spans as JSON, by psycopg alone.
+"""Floors of OTLP, by psycopg alone: the spans as JSON, and the rows of the messages by the floor of ingest beside them.
 
-It is given the messages beside their spans, so that it need not understand the spans, and checks and redacts nothing.
+The second is given the messages beside their spans. Neither understands the spans, and nothing is checked or redacted.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ class SpanFloor(Floor):
         messages, spans = _decode_both(body)
         with self.connection.transaction():
             self.copy(messages)
-            with self.connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-                for row in self._span_rows(spans):
-                    copy.write_row(row)
+            self.copy_spans(spans)
+
+    def copy_spans(self, body: bytes) -> None:
+        """Write the spans of a request by COPY, in one transaction."""
+        with self.connection.transaction(), self.connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+            for row in self._span_rows(body):
+                copy.write_row(row)
 
     def _span_rows(self, body: bytes) -> Iterator[tuple[str, int, str, str, str]]:
         request = ExportTraceServiceRequest()

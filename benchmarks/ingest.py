@@ -20,7 +20,8 @@ from .workload import Workload
 MONTH = (2025, 6)
 """Month of all messages; it is emptied between shapes."""
 FLOORS: tuple[Way, ...] = ("COPY", "executemany")
-WITH_SPANS: Way = "COPY with spans"
+OF_SPANS: tuple[Way, ...] = ("COPY of spans",)
+OF_BOTH: tuple[Way, ...] = ("COPY of both",)
 LARGE_BATCHES = 3
 WORKER_BYTES = 300_000_000
 
@@ -56,9 +57,10 @@ SHAPES = (
 )
 """Measured shapes, each with enough messages for a run of one or two seconds."""
 SPAN_SHAPES = (
-    Shape(clients=1, batch=1, messages=120),
-    Shape(clients=4, batch=20, messages=800, bar=at_least(0.3)),
+    Shape(clients=1, batch=1, messages=240, bar=at_least(0.2)),
+    Shape(clients=4, batch=20, messages=1600, bar=at_least(0.4)),
 )
+SPANS_UNTIL_READ = at_least(0.2)
 
 
 def measure(
@@ -72,20 +74,41 @@ def measure(
 def measure_spans(
     report: Report, crew: Crew, server: Server, shapes: Sequence[Shape], runs: int, database: psycopg.Connection
 ) -> None:
-    """Measure the same messages sent as OTLP spans, in requests of as many traces.
-
-    The bar is of the floor that writes the messages only; the second line has the floor that also stores their spans.
-    """
+    """Measure the same messages sent as OTLP spans, in requests of as many traces: until the spans are acknowledged, beside the floor
+    that stores them, and until the messages can be read, beside the one that stores both."""
     for shape in shapes:
-        ways = (*FLOORS, WITH_SPANS)
-        line = in_turns(crew, server, shape.clients, shape.messages, partial(_span_jobs, shape), runs, database, ways)
+        waits: list[float] = []
+        ways = (*OF_SPANS, *OF_BOTH)
+        line = in_turns(
+            crew,
+            server,
+            shape.clients,
+            shape.messages,
+            partial(_span_jobs, shape),
+            runs,
+            database,
+            ways,
+            after_each=lambda waits=waits: waits.append(_seconds_until_made(database)),  # type: ignore[misc]
+        )
         line = replace(line, unit="msg/s")
         name = f"OTLP, {shape.clients} x {shape.batch}"
-        of_messages = {way: line.floors[way] for way in FLOORS}
-        report.add(replace(line, name=name, floors=of_messages, bar=shape.bar))
-        of_spans = {WITH_SPANS: line.floors[WITH_SPANS]}
-        report.add(replace(line, name=f"{name}, floor with spans", floors=of_spans, beside={}))
+        of_spans = {way: line.floors[way] for way in OF_SPANS}
+        report.add(replace(line, name=f"{name}, acknowledged", floors=of_spans, bar=shape.bar))
+        # The first way of each run is ours, and the first run is not counted.
+        ours = waits[:: 1 + len(ways)][1:]
+        made = [shape.messages / (shape.messages / rate + wait) for rate, wait in zip(line.runs, ours, strict=True)]
+        of_both = {way: line.floors[way] for way in OF_BOTH}
+        bar = SPANS_UNTIL_READ if shape.clients > 1 else None
+        report.add(replace(line, name=f"{name}, can be read", runs=made, floors=of_both, bar=bar, beside={}))
         empty_month(database)
+
+
+def _seconds_until_made(database: psycopg.Connection) -> float:
+    """Wait until the messages of all traces are made, and return how long that took."""
+    began = time.monotonic()
+    while database.execute("SELECT 1 FROM traces_app_duetrace WHERE due_at IS NOT NULL LIMIT 1").fetchone():
+        time.sleep(0.01)
+    return time.monotonic() - began
 
 
 def measure_large_batches(report: Report, server: Server, target: Target, size: int) -> None:
@@ -149,8 +172,9 @@ def in_turns(
     runs: int,
     database: psycopg.Connection,
     floors: Sequence[Way] = FLOORS,
+    after_each: Callable[[], None] = lambda: None,
 ) -> Line:
-    """Measure jobs of `size` messages or events in total, over HTTP and by each way of the floor in turns."""
+    """Measure jobs of `size` messages or events in total, over HTTP and by each way of the floor in turns; `after_each` is not timed."""
     seconds: dict[Way, list[float]] = {"HTTP": [], **{way: [] for way in floors}}
     cpu = {way: [0.0, 0.0, 0.0] for way in seconds}
     above = postmaster(database)
@@ -162,6 +186,7 @@ def in_turns(
             before = _cpu(crew, server, clients, above)
             took = crew.go(clients)
             after = _cpu(crew, server, clients, above)
+            after_each()
             # The first run only warms up connections and plans.
             if run:
                 seconds[way].append(took)
