@@ -43,7 +43,7 @@ def main() -> int:
             return _report("At the end:", problems)
     ledger = campaign.ledger
     print(
-        f"{len(ledger.entries)} messages acknowledged and found whole, once; {len(ledger.expendable)} more given to "
+        f"{len(ledger.entries)} messages and {len(ledger.span_runs)} runs of spans acknowledged and found whole, once; {len(ledger.expendable)} more given to "
         f"{campaign.purges} purges; {len(ledger.tokens)} changes of one message by all; {campaign.restarts} restarts of "
         f"the server; slowest recovery {campaign.slowest_recovery:.1f} s"
     )

@@ -16,15 +16,20 @@ from typing import Literal
 
 import psycopg
 
-from . import findings, traces
+from . import findings, span_runs, traces
 from .ledger import Entry, Ledger
 from .senders import EXPENDABLE_YEARS, SHARED_MESSAGE, Client, Sender, break_off, in_a_session
 from .site import ROOT, Site
 
-Kind = Literal["server", "worker", "postgres", "backend", "client", "purge"]
-KINDS: tuple[Kind, ...] = ("server", "worker", "postgres", "backend", "client", "purge")
+Kind = Literal["server", "worker", "jobs", "postgres", "backend", "client", "purge"]
+KINDS: tuple[Kind, ...] = ("server", "worker", "jobs", "postgres", "backend", "client", "purge")
 
 SENDERS = 4
+_LATE = """
+    SELECT name, count(*) FROM messages_app_changereader AS reader
+    JOIN messages_app_change AS change ON (change.transaction, change.position) > (reader.transaction, reader.position)
+    GROUP BY name
+    """
 # Seconds that the senders run before and after a kill.
 BEFORE_SECONDS = (0.2, 1.0)
 AFTER_SECONDS = 0.3
@@ -90,8 +95,19 @@ class Campaign:
 
     def check(self, *, in_a_purge: bool = False) -> list[str]:
         with self.site.connect() as connection:
-            problems = findings.problems(connection, self.ledger, self.prefix, in_a_purge=in_a_purge)
+            problems = self._problems_of_spans(connection)
+            problems += findings.problems(connection, self.ledger, self.prefix, in_a_purge=in_a_purge)
         return [*self.ledger.faults, *problems]
+
+    def _problems_of_spans(self, connection: psycopg.Connection) -> list[str]:
+        """Wait until the messages of all spans are made, and compare them."""
+        deadline = time.monotonic() + span_runs.SETTLED_SECONDS
+        while due := connection.execute(span_runs.DUE).fetchall():
+            if time.monotonic() > deadline:
+                return [f"the messages of {len(due)} traces are not made"]
+            self._supervise()
+            time.sleep(0.05)
+        return span_runs.differences(connection, self.ledger.span_runs)
 
     def finish(self) -> list[str]:
         """Complete the purge of expendable messages and return the problems found afterwards."""
@@ -103,7 +119,22 @@ class Campaign:
             ]
         if left:
             problems.append(f"{len(left)} purged messages are there, such as {left[0]}")
+        problems += self._late_readers()
+        checked = self.site.commands.run("check_traces", timeout=self.site.patience)
+        if checked.returncode:
+            problems.append(f"check_traces: {checked.stdout}{checked.stderr}")
         return problems
+
+    def _late_readers(self) -> list[str]:
+        """Wait until every reader of the log of changes has read it."""
+        deadline = time.monotonic() + span_runs.SETTLED_SECONDS
+        with self.site.connect() as connection:
+            while late := connection.execute(_LATE).fetchall():
+                if time.monotonic() > deadline:
+                    return [f"{name} has not read {count} changes" for name, count in late]
+                self._supervise()
+                time.sleep(0.5)
+        return []
 
     # --- Kills -----------------------------------------------------------------------------------------------
 
@@ -115,8 +146,9 @@ class Campaign:
                 os.kill(server.process.pid, signal.SIGKILL)
                 server.process.wait()
             case "worker":
-                # Or the process of the jobs.
-                os.kill(self.dice.choice(server.family()[1:]), signal.SIGKILL)
+                os.kill(self.dice.choice(server.worker_pids()), signal.SIGKILL)
+            case "jobs":
+                os.kill(server.jobs_pid(), signal.SIGKILL)
             case "postgres":
                 os.kill(self.site.postmaster(), signal.SIGKILL)
             case "backend":

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from .span_runs import SpanRun
+
 
 @dataclass
 class Entry:
@@ -28,6 +30,8 @@ class Ledger:
     """Entries by the external id of the message. Only the sender that added an entry changes it."""
     expendable: dict[str, Entry] = field(default_factory=dict)
     """Messages that a purge may remove whole at any time."""
+    span_runs: list[SpanRun] = field(default_factory=list)
+    """Runs all of whose spans were acknowledged."""
     tokens: set[str] = field(default_factory=set)
     """Tokens added to the one message that all senders change."""
     answers: Counter[str] = field(default_factory=Counter)
@@ -43,6 +47,10 @@ class Ledger:
     def fault(self, what: str) -> None:
         with self._lock:
             self.faults.append(what)
+
+    def acknowledge_run(self, run: SpanRun) -> None:
+        with self._lock:
+            self.span_runs.append(run)
 
     def acknowledge(self, entry: Entry, *, expendable: bool = False) -> None:
         with self._lock:

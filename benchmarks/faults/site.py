@@ -121,6 +121,17 @@ class Server:
         assert self.process is not None, "it was started"
         return processes.workers(self.process.pid)
 
+    def jobs_pid(self) -> int:
+        """Return the process of the jobs; wait until there is one."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            for pid in self.family():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if b"--beside" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                        return pid
+            time.sleep(0.05)
+        raise SiteError("The process of the jobs did not start.")
+
     def is_ready(self) -> bool:
         try:
             return self.get("/readyz", timeout=5)[0] == 200
