@@ -43,6 +43,7 @@ class Reader(StrEnum):
     VECTORS = "vectors"
     STATISTICS = "statistics"
     SEALS = "seals"
+    ERRORS = "errors"
 
     @property
     def kinds(self) -> Collection[Kind]:
@@ -55,6 +56,7 @@ _KINDS: Mapping[Reader, Collection[Kind]] = {
     Reader.VECTORS: {Kind.CONTENT, Kind.VECTOR},
     Reader.STATISTICS: {Kind.CONTENT, Kind.FIGURES},
     Reader.SEALS: set(Kind),
+    Reader.ERRORS: {Kind.CONTENT, Kind.PATTERN},
 }
 
 

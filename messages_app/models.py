@@ -452,6 +452,8 @@ class Change(models.Model):
         """Nothing, but its texts are to be indexed again."""
         VECTOR = "vector"
         """Nothing, but the vector of the run is to be made again."""
+        PATTERN = "pattern"
+        """Nothing, but the patterns of its errors are to be stored again."""
         SEAL = "seal"
         """Only what a seal covers and nobody reads here: the form in which it is stored."""
 

@@ -766,6 +766,34 @@ class RunVector(models.Model):
         return str(self.message_id)
 
 
+class ErrorPattern(models.Model):
+    """The pattern of the error of a failed call, by which errors are grouped; see traces_app.maintenance.error_patterns.
+
+    It goes with its message. Those of encrypted projects are not stored.
+    """
+
+    call = models.OneToOneField(
+        ToolCall,
+        models.DO_NOTHING,
+        primary_key=True,
+        db_column="id",
+        db_constraint=False,
+        related_name="error_pattern",
+    )
+    message = models.ForeignKey(Message, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    pattern = models.TextField()
+    """See traces_app.queries.error_patterns."""
+
+    class Meta:
+        indexes = [
+            # The patterns of a message that changes or goes.
+            models.Index(fields=["message"], name="error_pattern_message"),
+        ]
+
+    def __str__(self) -> str:
+        return one_line(self.pattern, 80)
+
+
 class SealLayout(models.Model):
     """The columns that seals cover. A later version may add columns; its seals then have another layout."""
 

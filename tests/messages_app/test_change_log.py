@@ -18,6 +18,7 @@ from messages_app import change_log
 from messages_app.change_log import Kind, Reader, log_changes, move, next_changes, place_of, trim, turn_of, unread
 from messages_app.models import Change, ChangeReader
 from tests.traces_app.conftest import answer, question, store
+from traces_app.maintenance.error_patterns import store_patterns
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.seals.sealing import seal_changed
 from traces_app.maintenance.search_index import index_changed
@@ -157,22 +158,27 @@ def test_kinds_of_changes_concern_the_readers_that_make_something_of_them(projec
     store(project, question(), answer())
 
     def all_read() -> dict[str, int]:
+        errors = unread(primary, Reader.ERRORS).values("message_id").distinct().count()
+        assert store_patterns(primary, patience=timedelta(0)).patterns <= errors
         return {
+            "errors": errors,
             "search": index_changed(primary, patience=timedelta(0)).messages,
             "vectors": store_vectors(primary, patience=timedelta(0)).runs,
             "seals": (report := seal_changed(primary, patience=timedelta(0))).sealed + report.resealed,
             "hours": (hours := roll_up(primary)).hours + hours.changed,
         }
 
-    assert all_read() == {"search": 2, "vectors": 1, "seals": 2, "hours": 1}
-    assert all_read() == {"search": 0, "vectors": 0, "seals": 0, "hours": 0}
+    nothing = {"errors": 0, "search": 0, "vectors": 0, "seals": 0, "hours": 0}
+    assert all_read() == {"errors": 2, "search": 2, "vectors": 1, "seals": 2, "hours": 1}
+    assert all_read() == nothing
     runs = dict(change_log.projects_of(primary, [row.message_id for row in Change.objects.all()]))
     expected = {
-        Kind.CONTENT: {"search": 2, "vectors": 1, "seals": 0, "hours": 1},
-        Kind.FIGURES: {"search": 0, "vectors": 0, "seals": 0, "hours": 1},
-        Kind.INDEX: {"search": 2, "vectors": 0, "seals": 0, "hours": 0},
-        Kind.VECTOR: {"search": 0, "vectors": 1, "seals": 0, "hours": 0},
-        Kind.SEAL: {"search": 0, "vectors": 0, "seals": 0, "hours": 0},
+        Kind.CONTENT: nothing | {"errors": 2, "search": 2, "vectors": 1, "hours": 1},
+        Kind.FIGURES: nothing | {"hours": 1},
+        Kind.INDEX: nothing | {"search": 2},
+        Kind.VECTOR: nothing | {"vectors": 1},
+        Kind.PATTERN: nothing | {"errors": 2},
+        Kind.SEAL: nothing,
     }
     for kind, made in expected.items():
         log_changes(primary, runs, kind)

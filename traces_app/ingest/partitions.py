@@ -27,6 +27,7 @@ TABLES = (
     PartitionedTable(name="traces_app_searchrows", parents={}),
     PartitionedTable(name="traces_app_searchposting", parents={}),
     PartitionedTable(name="traces_app_runvector", parents={"id": "messages_app_message"}),
+    PartitionedTable(name="traces_app_errorpattern", parents={"message_id": "messages_app_message"}),
     # Seals of removed messages stay until their period goes.
     PartitionedTable(name="traces_app_messageseal", parents={}),
 )

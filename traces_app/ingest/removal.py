@@ -13,7 +13,7 @@ from access_app.db import Database
 from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, MessageKey, Reference, Session
 from messages_app.writes import NO_RUN_LEFT, Counts
-from traces_app.models import AgentStep, Context, Event, RunVector, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, ErrorPattern, Event, RunVector, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 
 from .sql import add_to_sessions
@@ -43,6 +43,7 @@ def remove_messages(db: Database, message_ids: Collection[UUID]) -> None:
         db.rows(ToolCall.with_deleted).all(),
         db.rows(AgentStep.with_deleted).all(),
         db.rows(Reference.objects).all(),
+        db.rows(ErrorPattern.objects).all(),
     )
     for rows_below in below:
         rows_below.filter(message_id__in=message_ids, pk__gte=first, pk__lt=after).delete()

@@ -3,8 +3,8 @@ data key encrypted; or decrypt it (`decrypt_stored`), after encryption was turne
 
 Messages are read in batches, in the order of ids; each batch is locked and written in one short transaction with everything below
 it, then sessions with what belongs to no message, spans and scores. So it runs beside agents, can be interrupted, and goes on
-where it is run again. What the search index and the vectors of runs have of an encrypted project is removed; of one that is
-decrypted they get it again.
+where it is run again. What the search index, the vectors of runs and the patterns of errors have of an encrypted project is removed;
+of one that is decrypted they get it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from access_app.models import Encryption
 from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, Reference, Session
 from traces_app.ingest.tables import fields_of, type_of
-from traces_app.models import AgentStep, Context, Event, RunVector, Score, Span, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, ErrorPattern, Event, RunVector, Score, Span, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 
 from .search_index import forget_messages
@@ -147,6 +147,7 @@ def _rewrite_messages(db: Database, job: _Job, keys: Sequence[UUID], done: Rewri
             log_changes(db, dict.fromkeys(owner, job.project_id))
         else:
             db.rows(RunVector.objects).filter(pk__in=changed).delete()
+            db.rows(ErrorPattern.objects).filter(message__in=changed).delete()
     if key is not None:
         # Segments are removed in transactions of their own.
         forget_messages(db, changed)

@@ -34,6 +34,7 @@ from messages_app.models import Message, Reference, SavedView, Session
 from traces_app.models import (
     AgentStep,
     Context,
+    ErrorPattern,
     Event,
     Score,
     Snapshot,
@@ -232,7 +233,8 @@ def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], f
     messages.update(_matching(db, Message, forms, "t.id", "t.project_id = ANY(%s)", projects))
     messages.update(_matching(db, ToolCall, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
     messages.update(_matching(db, Event, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
-    for model in (Reference, AgentStep):
+    # Patterns, because they have one blank where an error has several.
+    for model in (Reference, AgentStep, ErrorPattern):
         messages.update(_matching(db, model, forms, "t.message_id", of_project, projects))
     for rows in _snapshot_rows(db):
         found.snapshots.update(_matching(db, rows.model, forms, "t.session_id", of_session, projects))

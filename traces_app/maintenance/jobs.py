@@ -34,6 +34,7 @@ from traces_app.models import JobRun
 from traces_app.spans.due import forget_idle
 from traces_app.spans.projector import make_due_traces
 
+from .error_patterns import store_patterns
 from .masking_runs import continue_runs
 from .retention import apply_retention
 from .run_vectors import store_vectors
@@ -298,6 +299,13 @@ JOBS: tuple[Job, ...] = (
         title=_("Store vectors of runs, to find similar ones"),
         every=timedelta(seconds=2),
         run=lambda db, is_stopped: vars(store_vectors(db, is_stopped=is_stopped)),
+        is_continual=True,
+    ),
+    Job(
+        name="store_patterns",
+        title=_("Store the patterns of errors, to group them"),
+        every=timedelta(seconds=2),
+        run=lambda db, is_stopped: vars(store_patterns(db, is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(

@@ -29,7 +29,7 @@ from access_app.models import AuditAction
 from messages_app.change_log import Kind, log_changes
 from messages_app.models import Message, Reference, Session
 from traces_app.ingest.sessions import log_retitled
-from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, ErrorPattern, Event, Score, Span, ToolCall, ToolResult
 from traces_app.spans.stored import masked_content
 from tracesite_sdk.records import ids
 from tracesite_sdk.redaction.engine import Receipt, may_hold_secrets, redact
@@ -154,6 +154,8 @@ def _mask_messages(db: Database, project_id: int, message_ids: Collection[UUID],
         db.rows(Message.with_deleted).filter(pk=message_id).update(
             redactions=receipts, version=F("version") + 1, updated_at=timezone.now()
         )
+    # Made again when the log is read; until then they would have what is masked.
+    db.rows(ErrorPattern.objects).filter(message__in=list(of_message)).delete()
     log_changes(db, dict.fromkeys(of_message, project_id), sealed=of_message)
     _count(db, project_id, "message", of_message, done)
 

@@ -91,6 +91,7 @@ MOVED: Final[tuple[tuple[type[Any], str], ...]] = (
 _MADE_ANEW: Final = (
     # Indexes and statistics, which the readers of the log make of the rows.
     ("traces_app_runvector", _OF_PROJECT),
+    ("traces_app_errorpattern", _OF_MESSAGES),
     ("traces_app_toolperiod", _OF_PROJECT),
 )
 _REFUSE: Final = """

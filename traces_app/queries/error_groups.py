@@ -1,7 +1,7 @@
 """Groups of equal errors: failed calls by the pattern of their error, with what a look at each needs.
 
-The newest failed calls are read, up to MOST_READ and to MOST_CHARACTERS of their errors, so that a range with millions of them
-takes no longer than some seconds, whatever their errors are.
+The newest failed calls are read, up to MOST_READ, and to MOST_CHARACTERS of errors of which no pattern is stored, so that a range with
+millions of them takes no longer than some seconds, whatever their errors are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from heapq import merge
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import Expression
+from django.db.models import Expression, F
+from django.db.models.functions import MD5
 from django.utils import timezone
 from msgspec import UNSET
 
@@ -29,7 +30,7 @@ from messages_app.timestamps import instant_text
 from traces_app.models import Tool, ToolCall
 from tracesite_sdk.records import ids
 
-from .error_patterns import cost_of, group_of, pattern_of
+from .error_patterns import with_costs, with_patterns
 from .run_vectors import LEAST_LIKENESS, likeness_of_errors
 from .schemas.errors import ErrorChange, ErrorExample, ErrorGroup, ErrorGroups, ErrorSort, ErrorStep, ErrorTool
 from .tool_statistics import MOST_POINTS, STEPS
@@ -39,11 +40,11 @@ T = TypeVar("T")
 MOST_READ = 20_000
 """Failed calls that are grouped, the newest ones of the range."""
 MOST_CHARACTERS = 2_000_000
-"""Characters of the errors of these, of which patterns are made: 100 of each call, or 2,000 errors of 1,000."""
+"""Characters of the errors of these of which patterns have to be made: 100 of each call, or 2,000 errors of 1,000."""
 MOST_KNOWN = 2_000
 """Failed calls before a range, the newest ones, among which an error of the range is searched before it is called new."""
 MOST_KNOWN_CHARACTERS = 200_000
-"""Characters of the errors of these."""
+"""Characters of the errors of these of which patterns have to be made."""
 MOST_RANKED = 1_000
 """Groups among which those like an error are searched: those of most calls."""
 LEAST_RISING = 5
@@ -99,7 +100,7 @@ class Group:
     """The first EXAMPLE_CHARACTERS of the error of the example."""
     change: ErrorChange
     """`new` if none of the newest failed calls before the range, of which there are some, has an equal error: MOST_KNOWN of them,
-    or fewer if their errors are long."""
+    or fewer if the patterns of many long errors are not stored."""
     likeness: float | None
     """How similar the pattern is to the given one, 0 to 1; None if none was given."""
 
@@ -181,17 +182,18 @@ def error_groups(
 
 def pattern_of_call(db: Database, call_id: UUID) -> str | None:
     """Return the pattern of the error of a call; None if it did not fail."""
-    return _of_failed(db, call_id, pattern_of("result__error"))
+    return _of_failed(db, call_id, F("pattern"))
 
 
 def group_of_call(db: Database, call_id: UUID) -> str | None:
     """Return the id of the group of the error of a call; None if it did not fail."""
-    return _of_failed(db, call_id, group_of("result__error"))
+    return _of_failed(db, call_id, MD5("pattern"))
 
 
-def _of_failed(db: Database, call_id: UUID, expression: Expression) -> str | None:
+def _of_failed(db: Database, call_id: UUID, value: F | Expression) -> str | None:
     calls = db.rows(ToolCall.with_deleted).filter(pk=call_id, status=ToolCall.Status.ERROR)
-    _id, text = calls.values_list("pk", expression).first() or (None, None)
+    of_call = with_patterns(calls, IdRange(lower=call_id, upper=UUID(int=call_id.int + 1)))
+    _id, text = of_call.values_list("pk", value).first() or (None, None)
     return text
 
 
@@ -247,7 +249,7 @@ def _newest(rows: ReadableRows[ListRows], most: int, most_characters: int) -> tu
 
 
 def _costs_in(rows: ListRows, most: int) -> list[Row]:
-    costs = rows.queryset.order_by("-pk").annotate(cost=cost_of("result__error")).values_list("pk", "cost")
+    costs = with_costs(rows.queryset, rows.ids).order_by("-pk").values_list("pk", F("cost"))
     (costs_read,) = fetch(rows.db, [Query.of(costs[:most])], at_most_ms=LIST_MS)
     return costs_read
 
@@ -290,8 +292,8 @@ def _range_of(rows: ReadableRows[ListRows]) -> IdRange:
 
 def _failed(rows: ListRows) -> Query:
     """Return the statement for the id, the tool and the pattern of each of the failed calls."""
-    failed = rows.queryset.order_by().annotate(pattern=pattern_of("result__error"))
-    return Query.of(failed.values_list("pk", "tool_id", "pattern"))
+    failed = with_patterns(rows.queryset, rows.ids).order_by()
+    return Query.of(failed.values_list("pk", "tool_id", F("pattern")))
 
 
 def _steps(rows: ReadableRows[ListRows]) -> tuple[timedelta, list[datetime]]:

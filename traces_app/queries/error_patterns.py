@@ -1,16 +1,41 @@
 """The pattern of an error: `Type: message`, without what differs from one occurrence to the next.
 
-PostgreSQL makes it, so that the same expression groups errors and finds the calls of a group. It takes 0.03 to 0.06 ms for an error
-of 150 characters, 0.1 ms for a traceback of 2 KB, and some 0.6 ms at most, whatever the error, besides the time to load it.
+PostgreSQL makes it by one expression, `pattern_of`. That takes 0.03 to 0.06 ms for an error of 150 characters, 0.1 ms for a traceback
+of 2 KB, and some 0.6 ms at most, whatever the error, besides the time to load it. So a reader of the log stores the patterns of
+failed calls (traces_app.maintenance.error_patterns). `with_patterns` takes the stored one of each call, and makes that of a call
+whose message has changed since, or which has none, so the answer is the same at any moment.
 """
 
 from __future__ import annotations
 
-from django.db.models import Case, Expression, ExpressionWrapper, F, Func, IntegerField, TextField, Value, When
-from django.db.models.functions import MD5, Coalesce, Collate, Concat, Left, Length, Right
+from functools import cache
+from hashlib import sha256
+
+from django.db.models import (
+    Case,
+    Exists,
+    Expression,
+    F,
+    FilteredRelation,
+    Func,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextField,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce, Collate, Concat, Left, Length, Right
 from django.db.models.lookups import Contains, GreaterThan, Regex, StartsWith
 
+from access_app.db import Database
 from access_app.encryption.envelope import PREFIX
+from messages_app.change_log import Reader, unread
+from messages_app.sql.batch import Query
+from messages_app.sql.pagination import EVERY_ID, IdRange
+from traces_app.models import ToolCall, ToolResult
 
 ENCRYPTED = "(encrypted)"
 """The pattern of errors of encrypted projects."""
@@ -128,19 +153,53 @@ def pattern_of(column: str) -> Expression:
     )
 
 
-def group_of(column: str) -> Expression:
-    """Return the expression for the id of the group of the error in `column`: 32 hexadecimal digits."""
-    return MD5(pattern_of(column))
+@cache
+def form() -> str:
+    """Return a digest of the expression `pattern_of`: patterns that another one has made are stored again."""
+    query = Query.of(QuerySet(ToolResult).values_list(pattern_of("error")))
+    return sha256(repr((query.sql, query.parameters)).encode()).hexdigest()[:16]
 
 
-def cost_of(column: str) -> Expression:
-    """Return the expression for the cost of the pattern of the error in `column`: about the number of characters that are read.
+# --- Patterns of calls ------------------------------------------------------------------------------------------------
 
-    It follows from the size of the value, which PostgreSQL knows without loading it.
+
+def with_patterns(calls: QuerySet[ToolCall], ids: IdRange = EVERY_ID) -> QuerySet[ToolCall]:
+    """Return calls, which are in the months of `ids`, with the alias `pattern`: that of their error; "" without an error."""
+    made = Subquery(_results(calls, ids).values(made=pattern_of("error")))
+    return _with_stored(calls, ids).alias(
+        pattern=Coalesce(Case(When(_IS_STORED, then=F("stored__pattern"))), made, Value(""), output_field=TextField())
+    )
+
+
+def with_costs(calls: QuerySet[ToolCall], ids: IdRange = EVERY_ID) -> QuerySet[ToolCall]:
+    """Return calls, which are in the months of `ids`, with the alias `cost`: that of making their pattern; 0 if it is stored.
+
+    It is about the number of characters that are read, and follows from the size of the value, which PostgreSQL knows without
+    loading it.
     """
-    size = Coalesce(Func(F(column), function="octet_length"), Value(0), output_field=IntegerField())
+    size = Func(F("error"), function="octet_length", output_field=IntegerField())
     read = Func(size, Value(WHOLE + _LAST_LINE), function="least", output_field=IntegerField())
-    return ExpressionWrapper(read + size / Value(_LOADED_FOR_ONE), output_field=IntegerField())
+    made = Subquery(_results(calls, ids).values(cost=read + size / Value(_LOADED_FOR_ONE)))
+    return _with_stored(calls, ids).alias(cost=Case(When(_IS_STORED, then=Value(0)), default=Coalesce(made, Value(0))))
+
+
+_IS_STORED = Q(stored__pattern__isnull=False, has_changed=False)
+
+
+def _with_stored(calls: QuerySet[ToolCall], ids: IdRange) -> QuerySet[ToolCall]:
+    """Return calls with the relation `stored` to their stored patterns, and the alias `has_changed`: whether the reader has not read
+    the last change of their message."""
+    changed = unread(Database.of(calls), Reader.ERRORS).filter(message_id=OuterRef("message_id"))
+    stored = FilteredRelation("error_pattern", condition=Q(**ids.periods_of("error_pattern__pk")))
+    return calls.alias(stored=stored, has_changed=Exists(changed))
+
+
+def _results(calls: QuerySet[ToolCall], ids: IdRange) -> QuerySet[ToolResult]:
+    db = Database.of(calls)
+    return db.rows(ToolResult.objects).filter(pk=OuterRef("pk"), **ids.periods_of("pk"))
+
+
+# --- The expression ---------------------------------------------------------------------------------------------------
 
 
 def _message(error: Expression) -> Expression:

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
+from django.db.models.functions import MD5, Cast
 
 from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
@@ -51,7 +51,7 @@ from traces_app.models import (
 from tracesite_sdk.records import ROOT_TOOL
 from tracesite_sdk.records.health_flags import FLAGS, MISSING_RESULT
 
-from .error_patterns import group_of
+from .error_patterns import with_patterns
 from .schemas.errors import ErrorSort
 from .schemas.similar_runs import SimilarBy
 from .schemas.usage import UsageBy
@@ -98,11 +98,6 @@ def scores_with(values: Mapping[str, Any]) -> ScoreQuerySet:
 def _take(values: dict[str, Any], *names: str) -> dict[str, Any]:
     """Remove these filters from `values`, and return those that were given."""
     return {name: values.pop(name) for name in names if name in values}
-
-
-def in_error_group(calls: Rows, _name: str, group: str) -> Rows:
-    """Return the calls of a group of errors."""
-    return calls.alias(error_group=group_of("result__error")).filter(status=ToolCall.Status.ERROR, error_group=group)
 
 
 def slower_than(messages: Rows, _name: str, seconds: Decimal) -> Rows:
@@ -200,9 +195,7 @@ class CallFilterSet(ListFilterSet):
     session = NameFilter(help_text=_SESSION)
     message = UuidFilter("message_id", help_text="Calls of this message.")
     parent = UuidFilter("parent_id", help_text="Calls started by the call with this `uuid`.")
-    error_group = TextFilter(
-        method=in_error_group, help_text="Failed calls of this group of errors: an `id` of `/errors/`."
-    )
+    error_group = TextFilter(help_text="Failed calls of this group of errors: an `id` of `/errors/`.")
     model = TextFilter(help_text="Calls in steps of this model, as recorded.")
     agent = TextFilter(help_text="Calls in steps of the agent with this name.")
     score = TextFilter(help_text="With a score of this name.")
@@ -227,6 +220,9 @@ class CallFilterSet(ListFilterSet):
             # By the message, too, because scores have an index for it.
             of_call = {"message_id": OuterRef("message_id"), "call_id": OuterRef("pk")}
             rows = rows.filter(Exists(scores_with(scores).filter(**of_call)))
+        if "error_group" in others:
+            failed = with_patterns(rows.filter(status=ToolCall.Status.ERROR), ids)
+            rows = failed.alias(error_group=MD5("pattern")).filter(error_group=others.pop("error_group"))
         return super().narrow(rows, others, ids)
 
 

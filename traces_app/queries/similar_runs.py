@@ -14,7 +14,7 @@ from uuid import UUID
 
 import numpy as np
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -31,7 +31,7 @@ from traces_app.models import EmbedderInUse, RunVector, Tool, ToolCall
 from tracesite_sdk.records import ids
 
 from .embedders import configured
-from .error_patterns import pattern_of
+from .error_patterns import pattern_of, with_patterns
 from .run_vectors import (
     HASHED,
     LEAST_LIKENESS,
@@ -220,7 +220,8 @@ def read_runs(db: Database, keys: Collection[UUID]) -> Iterator[Run]:
     """Yield the runs of some ids. One query."""
     if not keys:
         return
-    periods = IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1)).periods_of
+    within = IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1))
+    periods = within.periods_of
     questions = db.rows(Message.with_deleted).filter(
         session_id=OuterRef("session_id"), pk__lt=OuterRef("pk"), role=Message.Role.USER, deleted_at__isnull=True
     )
@@ -236,10 +237,9 @@ def read_runs(db: Database, keys: Collection[UUID]) -> Iterator[Run]:
             ),
             tools=ArraySubquery(in_order.values("tool_id")[:TOOLS_READ]),
             errors=ArraySubquery(
-                calls.filter(status=ToolCall.Status.ERROR)
+                with_patterns(calls.filter(status=ToolCall.Status.ERROR), within)
                 .order_by("pk")
-                .annotate(pattern=pattern_of("result__error"))
-                .values("pattern")[:ERRORS_READ]
+                .values_list(F("pattern"))[:ERRORS_READ]
             ),
             own_error=pattern_of("error"),
         )

@@ -18,6 +18,7 @@ from traces_app.ingest.partitions import TABLES
 from traces_app.models import (
     AgentStep,
     Context,
+    ErrorPattern,
     Event,
     RunVector,
     Score,
@@ -36,7 +37,7 @@ from traces_app.models import (
 Kind = str
 KINDS: Mapping[Kind, Sequence[str]] = {
     "messages": [model._meta.db_table for model in (Session, Message, Reference, MessageKey, Score)],
-    "calls": [model._meta.db_table for model in (AgentStep, ToolCall, ToolResult, ToolPeriod)],
+    "calls": [model._meta.db_table for model in (AgentStep, ToolCall, ToolResult, ToolPeriod, ErrorPattern)],
     "events": [Event._meta.db_table],
     "contexts": [model._meta.db_table for model in (Context, Snapshot, SnapshotPart, SnapshotSums)],
     "spans": [Span._meta.db_table],

@@ -61,10 +61,10 @@ class ErrorViewSet(TraceViewSet):
         examples=[_EXAMPLE],
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """Group failed calls by their errors, without ids, numbers, quoted values and the variable parts of paths.
+        """Group failed calls by their errors, without ids, numbers, long quoted values and the variable parts of paths.
 
-        Calls of deleted messages are left out. The answer has at most `limit` groups. The newest failed calls are grouped,
-        20,000 or fewer if their errors are long; if the range has more, `counted_from` says since when.
+        Calls of deleted messages are left out. The answer has at most `limit` groups. The newest failed calls are grouped, 20,000,
+        or fewer while the patterns of many long errors are not stored yet; if the range has more, `counted_from` says since when.
         """
         readable = readable_by(request)
         filters = ErrorFilterSet(request.query_params, mask=mask_of(request), also=("limit", "project"))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, store
 from traces_app.models import ToolCall
-from traces_app.queries.error_patterns import BEGINNING, MOST_QUOTED, group_of, pattern_of
+from traces_app.queries.error_groups import group_of_call
+from traces_app.queries.error_patterns import BEGINNING, MOST_QUOTED, pattern_of
 
 pytestmark = pytest.mark.django_db
 
@@ -198,6 +200,4 @@ def test_long_single_line_has_a_pattern(project: Project) -> None:
 
 def test_group_of_an_error_is_a_digest(project: Project) -> None:
     patterns(project, "timeout after 7 s")
-    assert ToolCall.objects.values_list(group_of("result__error"), flat=True).get() == (
-        "5ef41690f919351dceea8bde33f90224"
-    )
+    assert group_of_call(primary, ToolCall.objects.get().pk) == "5ef41690f919351dceea8bde33f90224"

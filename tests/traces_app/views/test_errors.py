@@ -12,10 +12,11 @@ from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import NOON, store
+from traces_app.maintenance.error_patterns import store_patterns
 from traces_app.models import Tool
 from traces_app.queries import error_groups
 
-from .conftest import Caller
+from .conftest import Answer, Caller
 
 REFUSED = "connection to 'db-1' refused"
 DAY = {"created_after": "2026-03-01", "created_before": "2026-03-02"}
@@ -29,6 +30,19 @@ def run(name: str, at: datetime, *calls: dict[str, Any], **step: Any) -> dict[st
     return {
         "external_id": name, "role": "assistant", "created_at": at, "agent_steps": [{"tool_calls": list(calls), **step}],
     }  # fmt: skip
+
+
+@pytest.fixture(params=["unread", "read"], autouse=True)
+def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for errors whose patterns are not stored, and again for those whose patterns are."""
+    if request.param == "read":
+        get = Caller.get
+
+        def read_and_get(caller: Caller, path: str, **parameters: Any) -> Answer:
+            store_patterns(primary, patience=timedelta(0))
+            return get(caller, path, **parameters)
+
+        monkeypatch.setattr(Caller, "get", read_and_get)
 
 
 @pytest.fixture
@@ -142,8 +156,12 @@ def test_calls_up_to_the_limit_are_all_counted(viewer: Caller, most: int, monkey
     assert (found["call_count"], found["counted_from"]) == (4, None)
 
 
-@pytest.mark.parametrize(("most", "counted"), [(10_000, 5), (5_000, 4), (2_500, 2), (1, 1)])
-def test_fewer_calls_are_grouped_if_errors_are_long(
+@pytest.mark.parametrize(
+    ("reading", "most", "counted"),
+    [("unread", 10_000, 5), ("unread", 5_000, 4), ("unread", 2_500, 2), ("unread", 1, 1), ("read", 1, 5)],
+    indirect=["reading"],
+)
+def test_fewer_calls_are_grouped_if_unread_errors_are_long(
     viewer: Caller, project: Project, most: int, counted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(error_groups, "MOST_CHARACTERS", most)
@@ -154,16 +172,20 @@ def test_fewer_calls_are_grouped_if_errors_are_long(
     assert (found["call_count"], found["counted_from"]) == (counted, oldest)
 
 
+@pytest.mark.parametrize(
+    ("reading", "most", "change"),
+    [("unread", 10_000, "steady"), ("unread", 1_000, "new"), ("read", 1_000, "steady")],
+    indirect=["reading"],
+)
 def test_fewer_calls_before_the_range_are_read_if_long(
-    viewer: Caller, project: Project, monkeypatch: pytest.MonkeyPatch
+    viewer: Caller, project: Project, most: int, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, long = NOON - timedelta(hours=1), NOON - timedelta(minutes=1)
     store(project, run("before", before, failed("t", REFUSED)), run("long", long, failed("t", "no " * 400)))
     store(project, run("now", NOON, failed("t", REFUSED)))
-    for most, change in ((10_000, "steady"), (1_000, "new")):
-        monkeypatch.setattr(error_groups, "MOST_KNOWN_CHARACTERS", most)
-        (group,) = viewer.get("errors/", created_after=NOON.isoformat()).results
-        assert group["change"] == change
+    monkeypatch.setattr(error_groups, "MOST_KNOWN_CHARACTERS", most)
+    (group,) = viewer.get("errors/", created_after=NOON.isoformat()).results
+    assert group["change"] == change
 
 
 @pytest.mark.usefixtures("errors")

@@ -22,7 +22,18 @@ from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.sql import add_to_sessions
 from traces_app.ingest.turns import hold_deliveries
 from traces_app.maintenance.statements import fetch
-from traces_app.models import AgentStep, Context, DueTrace, Event, RunVector, Score, Span, ToolCall, ToolResult
+from traces_app.models import (
+    AgentStep,
+    Context,
+    DueTrace,
+    ErrorPattern,
+    Event,
+    RunVector,
+    Score,
+    Span,
+    ToolCall,
+    ToolResult,
+)
 from tracesite_sdk.records import ids
 
 from .reports import Progress, PurgeReport, Removed
@@ -165,6 +176,7 @@ def _remove_rows_below(db: Database, locked: Sequence[_Locked], there: Set[type[
         (ToolCall, of_messages),
         (AgentStep, of_messages),
         (Reference, of_messages),
+        (ErrorPattern, of_messages),
         (RunVector, Condition("id = ANY(%s)", [these]) & within),
     )
     for model, condition in referring_first:
@@ -174,7 +186,7 @@ def _remove_rows_below(db: Database, locked: Sequence[_Locked], there: Set[type[
 
 
 _BELOW: Mapping[type[Model], str] = {
-    **dict.fromkeys((Event, Context, ToolResult, ToolCall, AgentStep, Reference, RunVector), "id"),
+    **dict.fromkeys((Event, Context, ToolResult, ToolCall, AgentStep, Reference, ErrorPattern, RunVector), "id"),
     Score: "message_id",
 }
 """Models of rows that may belong to a message, with the column that has the time."""

@@ -11,6 +11,7 @@ from messages_app.models import Message, Reference, Session
 from traces_app.models import (
     AgentStep,
     Context,
+    ErrorPattern,
     Event,
     MessageSeal,
     RunVector,
@@ -42,6 +43,7 @@ NAMES: dict[type[Model], str] = {
     SearchRows: "search index",
     SearchPosting: "search index",
     RunVector: "vectors",
+    ErrorPattern: "patterns of errors",
     # Of whole periods.
     MessageSeal: "seals",
     Snapshot: "snapshots",

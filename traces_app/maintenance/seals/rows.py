@@ -24,7 +24,7 @@ from access_app.db import Database
 from messages_app.models import Message, Reference
 from messages_app.sql.periods import Period
 from traces_app.ingest.tables import fields_of
-from traces_app.models import AgentStep, Context, Event, RunVector, Score, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, ErrorPattern, Event, RunVector, Score, ToolCall, ToolResult
 from tracesite_sdk.records import ids
 
 _OF_MONTHS = "row_.message_id = ANY(%(messages)s) AND row_.id >= %(first)s AND row_.id < %(after)s"
@@ -101,6 +101,7 @@ KINDS = (
 NOT_SEALED: Mapping[type[models.Model], str] = {
     Score: "what people and evaluators think of a message; they may change it at any time",
     RunVector: "computed of the message, and anew with another embedder",
+    ErrorPattern: "computed of the result, and anew with another expression",
 }
 Layout = Sequence[tuple[str, list[str]]]
 """The kinds and columns that a seal covers."""

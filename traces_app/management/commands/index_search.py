@@ -1,4 +1,4 @@
-"""manage.py index_search: bring the search index and the vectors of runs up to date, or build a month of it again."""
+"""manage.py index_search: bring the search index, the vectors of runs and the patterns of errors up to date, or build a month of it again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from access_app.traces_command import TracesCommand
 from messages_app.sql.periods import Period
+from traces_app.maintenance.error_patterns import store_patterns
 from traces_app.maintenance.run_vectors import store_vectors
 from traces_app.maintenance.search_index import IndexReport, index_changed, reindex
 
@@ -19,7 +20,7 @@ PAUSE_SECONDS = 1
 
 class Command(TracesCommand):
     help = (
-        "Index the messages that were written since the last time, for the search and for similar runs. `serve` does it all the time, unless "
+        "Index the messages that were written since the last time, for the search, for similar runs and for groups of errors. `serve` does it all the time, unless "
         "TRACESITE_BACKGROUND_JOBS is off. Safe to interrupt, to run again, and to run several times at once."
     )
 
@@ -42,10 +43,12 @@ class Command(TracesCommand):
                 if report.messages:
                     self._tell(report)
                 store_vectors(self.db)
+                store_patterns(self.db)
                 time.sleep(PAUSE_SECONDS)
         else:
             self._tell(index_changed(self.db, patience=timedelta(0)))
             store_vectors(self.db, patience=timedelta(0))
+            store_patterns(self.db, patience=timedelta(0))
 
     def _tell(self, report: IndexReport) -> None:
         self.stdout.write(

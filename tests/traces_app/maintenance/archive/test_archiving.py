@@ -47,7 +47,16 @@ from traces_app.maintenance.archive.restoring import restore
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.management import archive_arguments
-from traces_app.models import Archive, Context, MessageSeal, RunVector, SearchPosting, SearchRows, SearchSegment
+from traces_app.models import (
+    Archive,
+    Context,
+    ErrorPattern,
+    MessageSeal,
+    RunVector,
+    SearchPosting,
+    SearchRows,
+    SearchSegment,
+)
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
@@ -327,7 +336,7 @@ def test_docs_list_the_columns_of_every_dataset() -> None:
 
 
 def test_every_partitioned_table_is_archived_or_derived() -> None:
-    derived = {SearchSegment, SearchRows, SearchPosting, RunVector, MessageSeal}
+    derived = {SearchSegment, SearchRows, SearchPosting, RunVector, ErrorPattern, MessageSeal}
     archived = {dataset.table for dataset in DATASETS} | {model._meta.db_table for model in derived}
     assert {table.name for table in TABLES} - archived == set()
 

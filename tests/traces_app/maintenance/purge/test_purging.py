@@ -118,7 +118,7 @@ NOTHING = dict.fromkeys(TWO_MESSAGES, 0)
 
 
 NAMES = ["sessions", "messages", "references", "steps", "calls", "results", "events", "contexts", "spans", "scores"]
-NAMES += ["search index", "vectors", "seals", "snapshots"]
+NAMES += ["search index", "vectors", "patterns of errors", "seals", "snapshots"]
 
 
 def rows(**removed: int) -> dict[str, int]:
@@ -813,6 +813,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "scores": (0, False),
         "search index": (0, False),
         "vectors": (0, False),
+        "patterns of errors": (0, False),
         "seals": (0, False),
         "snapshots": (0, False),
     }
