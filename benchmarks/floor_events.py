@@ -76,15 +76,15 @@ TABLES = (
     ),
     (
         "traces_app_agentstep",
-        "id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, metadata, "
-        "input_ref",
+        "id, project_id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, "
+        "metadata, input_ref",
     ),
     (
         "traces_app_toolcall",
         "id, project_id, message_id, step_id, tool_id, call_id, position, args, reflection, status, started_at, "
         "completed_at, duration_ms, metadata",
     ),
-    ("traces_app_toolresult", "id, output, data, error, metadata, attachments"),
+    ("traces_app_toolresult", "id, project_id, output, data, error, metadata, attachments"),
     (
         "traces_app_event",
         "id, project_id, session_id, message_id, seq, external_id, number, type, level, category, timestamp, agent, "
@@ -187,6 +187,7 @@ class EventFloor:
                     (
                         *(
                             step_id,
+                            project_id,
                             run.message_id,
                             ordinal,
                             ordinal,
@@ -223,7 +224,8 @@ class EventFloor:
                     )
                 )
                 found = raw_text(result.data) or None
-                results.append((call_id, result.output, found, result.error, raw_text(result.metadata), "[]"))
+                metadata = raw_text(result.metadata)
+                results.append((call_id, project_id, result.output, found, result.error, metadata, "[]"))
             elif kind == "workflow_execute_complete":
                 ends.append((at, _decode_text(data.result), run.message_id))
             category = {"tool": "tool", "llm": "prompt"}.get(kind.partition("_")[0], "execution")

@@ -104,15 +104,15 @@ TABLES = (
     ),
     (
         "traces_app_agentstep",
-        "id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, metadata, "
-        "input_ref",
+        "id, project_id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, "
+        "metadata, input_ref",
     ),
     (
         "traces_app_toolcall",
         "id, project_id, message_id, step_id, tool_id, call_id, position, args, reflection, status, started_at, "
         "completed_at, duration_ms, metadata",
     ),
-    ("traces_app_toolresult", "id, output, data, error, metadata, attachments"),
+    ("traces_app_toolresult", "id, project_id, output, data, error, metadata, attachments"),
 )
 
 
@@ -172,8 +172,9 @@ class Floor:
                     step_id = f"{bits | next(tails):032x}"
                     steps.append(
                         (
-                            *(step_id, message_id, step.iteration, ordinal, step.thought, step.reasoning_content),
+                            *(step_id, project_id, message_id, step.iteration, ordinal, step.thought),
                             *(
+                                step.reasoning_content,
                                 step.agent_name,
                                 step.model,
                                 raw_text(step.usage),
@@ -197,7 +198,8 @@ class Floor:
                             )
                         )
                         data = raw_text(result.data) or None
-                        results.append((call_id, result.output, data, result.error, raw_text(result.metadata), "[]"))
+                        metadata = raw_text(result.metadata)
+                        results.append((call_id, project_id, result.output, data, result.error, metadata, "[]"))
                 usage = _decode_usage(message.usage)
                 messages.append(
                     (

@@ -296,8 +296,8 @@ INSERT INTO messages_app_message (id, project_id, session_id, external_id, reque
 SELECT {_ID.format("a", "number")}, project, session_id, 'm' || number, '', CASE WHEN rare THEN 'system' WHEN answers THEN 'assistant' ELSE 'user' END,
     'A small message with a number ' || number, NOT rare, '', CASE WHEN rare THEN '{{truncated}}'::text[] WHEN number %% 100 = 1 THEN '{{repaired_id}}' ELSE '{{}}' END,
     '{{}}', '[]', answers::int, answers::int * 2, (number %% 200 = 1)::int, 0, 10, 10, 500, CASE WHEN answers THEN 0.002 END, 1, at, at, at, '' FROM made;
-INSERT INTO traces_app_agentstep (id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, cost, input_ref, metadata)
-SELECT {_ID.format("b", "number")}, {_ID.format("a", "number")}, 0, 0, '', '', CASE WHEN rare THEN 'rare' WHEN number %% 4 = 1 THEN 'common' ELSE '' END,
+INSERT INTO traces_app_agentstep (id, project_id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, cost, input_ref, metadata)
+SELECT {_ID.format("b", "number")}, project, {_ID.format("a", "number")}, 0, 0, '', '', CASE WHEN rare THEN 'rare' WHEN number %% 4 = 1 THEN 'common' ELSE '' END,
     CASE WHEN rare THEN 'rare' WHEN number %% 4 = 1 THEN 'common' ELSE 'another' END, '{{"input_tokens": 10, "output_tokens": 10}}', 0.002, '', '{{}}'
 FROM made WHERE answers;
 INSERT INTO traces_app_toolcall (id, project_id, message_id, step_id, tool_id, call_id, position, args, reflection, status, duration_ms, metadata)
@@ -305,8 +305,8 @@ SELECT {_ID.format("9", "number * 2 + call")}, project, {_ID.format("a", "number
     CASE WHEN rare THEN %(rare)s WHEN project = %(few)s THEN %(of_few)s ELSE %(common)s END, 'c' || number * 2 + call, call, '{{}}', '',
     CASE WHEN number %% 200 = 1 AND call = 0 OR rare THEN 'error' WHEN number %% 20000 = 1 THEN 'pending' ELSE 'success' END, 100, '{{}}'
 FROM made CROSS JOIN generate_series(0, 1) AS call WHERE answers;
-INSERT INTO traces_app_toolresult (id, output, error, metadata, attachments)
-SELECT {_ID.format("9", "number * 2 + call")}, 'done', CASE WHEN number %% 200 = 1 AND call = 0 OR rare THEN 'failed' ELSE '' END, '{{}}', '[]'
+INSERT INTO traces_app_toolresult (id, project_id, output, error, metadata, attachments)
+SELECT {_ID.format("9", "number * 2 + call")}, project, 'done', CASE WHEN number %% 200 = 1 AND call = 0 OR rare THEN 'failed' ELSE '' END, '{{}}', '[]'
 FROM made CROSS JOIN generate_series(0, 1) AS call WHERE answers;
 INSERT INTO traces_app_score (id, project_id, session_id, message_id, call_id, session_name, message_name, call_name, span_id, name, kind, number, label,
     comment, source, author, metadata, redactions, created_at, updated_at)

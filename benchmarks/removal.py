@@ -170,8 +170,8 @@ def fill(project_id: int, month: Any, messages: int, sessions: int, name: str) -
         )
         cursor.execute(
             """
-            INSERT INTO messages_app_messagekey (key, message_id)
-            SELECT md5(%(name)s || '/' || n)::uuid, pg_temp.id_at(%(ms)s + n, n + %(salt)s, 2)
+            INSERT INTO messages_app_messagekey (key, project_id, message_id)
+            SELECT md5(%(name)s || '/' || n)::uuid, %(project)s, pg_temp.id_at(%(ms)s + n, n + %(salt)s, 2)
             FROM generate_series(0, %(messages)s - 1) AS n
             """,
             values,
@@ -185,9 +185,9 @@ def fill(project_id: int, month: Any, messages: int, sessions: int, name: str) -
         )
         cursor.execute(
             """
-            INSERT INTO traces_app_agentstep (id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, metadata,
-                input_ref)
-            SELECT pg_temp.id_at(%(ms)s + n, n + %(salt)s, 16 + step), pg_temp.id_at(%(ms)s + n, n + %(salt)s, 2), step, step,
+            INSERT INTO traces_app_agentstep (id, project_id, message_id, iteration, ordinal, thought, reasoning, agent_name, model,
+                metadata, input_ref)
+            SELECT pg_temp.id_at(%(ms)s + n, n + %(salt)s, 16 + step), %(project)s, pg_temp.id_at(%(ms)s + n, n + %(salt)s, 2), step, step,
                 'thought', '', '', '', '{}', ''
             FROM generate_series(0, %(messages)s - 1) AS n, generate_series(0, 1) AS step
             """,
@@ -206,8 +206,8 @@ def fill(project_id: int, month: Any, messages: int, sessions: int, name: str) -
         )
         cursor.execute(
             """
-            INSERT INTO traces_app_toolresult (id, output, error, metadata, attachments)
-            SELECT pg_temp.id_at(%(ms)s + n, n + %(salt)s, 32 + call), repeat('output ', 30), '', '{}', '[]'
+            INSERT INTO traces_app_toolresult (id, project_id, output, error, metadata, attachments)
+            SELECT pg_temp.id_at(%(ms)s + n, n + %(salt)s, 32 + call), %(project)s, repeat('output ', 30), '', '{}', '[]'
             FROM generate_series(0, %(messages)s - 1) AS n, generate_series(0, 3) AS call
             """,
             values,

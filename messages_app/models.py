@@ -343,6 +343,9 @@ class Reference(models.Model):
     """One retrieved passage behind an answer; the fields of WeKnora's SearchResult."""
 
     id = models.UUIDField(_("id"), primary_key=True)
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
+    )
     message = models.ForeignKey(
         Message,
         models.DO_NOTHING,
@@ -391,6 +394,8 @@ class MessageKey(models.Model):
 
     key = models.UUIDField(primary_key=True)
     """Digest of (session, external id), see `message_key`."""
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    """That of the message; 0 if it was purged by a version whose keys did not carry it."""
     message_id = models.UUIDField()
     purged_at = models.DateTimeField(null=True)
     """The time when the message was purged individually; for dropped periods see PurgedPeriod."""
@@ -431,6 +436,8 @@ class SessionTombstone(models.Model):
 
     key = models.UUIDField(primary_key=True)
     """Digest of (project, external id) or of (session id), see `session_key`."""
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    """That of the session; 0 if it was purged by a version whose tombstones did not carry it."""
     purged_at = models.DateTimeField(db_index=True)
 
     def __str__(self) -> str:

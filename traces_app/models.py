@@ -129,6 +129,9 @@ class AgentStep(models.Model):
     """One think-act iteration."""
 
     id = models.UUIDField(_("id"), primary_key=True)
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
+    )
     message = models.ForeignKey(
         Message, models.DO_NOTHING, verbose_name=_("message"), db_constraint=False, db_index=False, related_name="steps"
     )
@@ -324,6 +327,9 @@ class ToolResult(models.Model):
         db_constraint=False,
         related_name="result",
     )
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
+    )
     output = EncryptedText(_("output"), blank=True, default="")
     """For people."""
     data = EncryptedJSON(_("data"), null=True, blank=True)
@@ -411,6 +417,9 @@ class Context(models.Model):
 
     id = models.UUIDField(_("id"), primary_key=True)
     """Derived from `ref` and its run, or the session and month of an entry."""
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
+    )
     session = models.ForeignKey(
         Session,
         models.DO_NOTHING,
@@ -780,6 +789,7 @@ class ErrorPattern(models.Model):
         db_constraint=False,
         related_name="error_pattern",
     )
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     message = models.ForeignKey(Message, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     pattern = models.TextField()
     """See traces_app.queries.error_patterns."""
@@ -854,6 +864,10 @@ class MessageSeal(models.Model):
 
     pk = models.CompositePrimaryKey("message_id", "batch")
     message_id = models.UUIDField(db_column="id")
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+", null=True
+    )
+    """That of its batch."""
     batch = models.BigIntegerField()
     """The number of its SealBatch."""
     state = models.CharField(max_length=1, choices=State.choices)
@@ -901,6 +915,7 @@ class ArchivedSession(models.Model):
     """A session of an archive, by which its page says where it is."""
 
     archive = models.ForeignKey(Archive, models.CASCADE, related_name="sessions")
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     key = models.UUIDField()
     """Digest of the project and the id of the session or its external id: see messages_app.models.session_key."""
 
@@ -920,6 +935,7 @@ class SnapshotSums(models.Model):
     session = models.OneToOneField(
         Session, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="snapshot_sums"
     )
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     generation = models.IntegerField(default=0)
     """The number of times that the contents were removed."""
     size = models.BigIntegerField(default=0)
@@ -938,6 +954,7 @@ class Snapshot(models.Model):
 
     id = models.UUIDField(_("id"), primary_key=True)
     """Derived from its time, session and external id."""
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     session = models.ForeignKey(
         Session, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="snapshots"
     )
@@ -963,6 +980,7 @@ class Snapshot(models.Model):
 class SnapshotPart(models.Model):
     """A part of contexts of a session: see tracesite_sdk.records.snapshot_parts."""
 
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     session = models.ForeignKey(Session, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     ref = models.TextField()
     content = models.BinaryField()

@@ -191,7 +191,7 @@ def event_row(
     event = new.record
     data, aside = apart(event.type, new.data)
     for context in aside:
-        contexts += context_rows.rows_of(db, session_id, message_id, context, new.timestamp)
+        contexts += context_rows.rows_of(db, project_id, session_id, message_id, context, new.timestamp)
     spec = EVENT_TYPES[event.type]
     return EVENTS.Row(
         id=ids.child_hex(message_id.int, "event", new.external_id),

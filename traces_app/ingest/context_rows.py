@@ -26,7 +26,7 @@ from .sql import insert_rows
 
 
 def rows_of(
-    db: Database, session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime
+    db: Database, project_id: int, session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime
 ) -> Iterable[tables.Row]:
     """Return the rows of a context of a run: its entries, then itself."""
     period = period_in_one_partition(db, ids.created_at_of(message_id))
@@ -35,9 +35,9 @@ def rows_of(
     if context.entries is not None:
         entries = [ids.child_hex(first_of_period, session_id.int, entry.ref) for entry in context.entries]
         for entry, row_id in zip(context.entries, entries, strict=True):
-            yield _row(row_id, session_id, None, entry, None, first_used_at)
+            yield _row(row_id, project_id, session_id, None, entry, None, first_used_at)
     own_id = models.Context.id_of(message_id, context.ref).hex
-    yield _row(own_id, session_id, message_id, context, entries, first_used_at)
+    yield _row(own_id, project_id, session_id, message_id, context, entries, first_used_at)
 
 
 def add(db: Database, rows: Iterable[tables.Row]) -> None:
@@ -85,6 +85,7 @@ _REMOVE_UNUSED = """
 
 def _row(
     row_id: str,
+    project_id: int,
     session_id: UUID,
     message_id: UUID | None,
     context: Context,
@@ -93,6 +94,7 @@ def _row(
 ) -> tables.Row:
     return tables.CONTEXTS.Row(
         id=row_id,
+        project_id=str(project_id),
         session_id=session_id.hex,
         message_id=message_id and message_id.hex,
         ref=context.ref,

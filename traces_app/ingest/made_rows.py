@@ -63,7 +63,7 @@ def rows_of_inputs(db: Database, context: Context, session_id: UUID, message_id:
     for asked in below.inputs:
         new = [
             row
-            for row in context_rows.rows_of(db, session_id, message_id, asked, context.now)
+            for row in context_rows.rows_of(db, context.project_id, session_id, message_id, asked, context.now)
             if row.id not in context.inputs and row.id not in rows
         ]
         rows.update((row.id, row) for row in CONTEXTS.encrypted(new, context.data_key))

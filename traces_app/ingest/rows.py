@@ -130,7 +130,13 @@ def rows_below(
     message, project = message_id.hex, str(project_id)
     rows = Rows(
         references=[
-            REFERENCES.row(reference, id=children.hex(f"'reference', {i}"), message_id=message, position=str(i))
+            REFERENCES.row(
+                reference,
+                id=children.hex(f"'reference', {i}"),
+                project_id=project,
+                message_id=message,
+                position=str(i),
+            )
             for i, reference in enumerate(references)
         ]
     )
@@ -158,6 +164,7 @@ def rows_below(
             STEPS.row(
                 step,
                 id=step_id,
+                project_id=project,
                 message_id=message,
                 iteration=str(iteration),
                 ordinal=str(ordinal),
@@ -188,7 +195,7 @@ def rows_below(
                 )
             )
             if isinstance(call.result, records.ToolResult):
-                rows.results.append(RESULTS.row(call.result, id=row_id))
+                rows.results.append(RESULTS.row(call.result, id=row_id, project_id=project))
     if any(call.parent for _row_id, call in calls):
         _set_parents(rows, calls, stored)
     return rows

@@ -81,11 +81,11 @@ def store_snapshots(db: Database, project_id: int, redacted: RedactedSnapshots) 
     sent = redacted.snapshots
     session_id = _session(db, project_id, sent)
     with db.atomic():
-        sums = _locked(db, session_id)
+        sums = _locked(db, project_id, session_id)
         if sent.snapshot is not None:
             if sums.generation != sent.generation:
                 raise Conflict(_("The snapshots of this session were purged meanwhile."), code="snapshots_purged")
-            sums.size += _add(db, session_id, redacted, sent.snapshot)
+            sums.size += _add(db, project_id, session_id, redacted, sent.snapshot)
             if sums.size > MOST_BYTES:
                 raise TooLarge(
                     _("The snapshots of a session have at most %(most)d bytes.") % {"most": MOST_BYTES},
@@ -105,10 +105,10 @@ def snapshot_id_of(session_id: UUID, snapshot: records.Snapshot) -> UUID:
 
 
 @in_transaction
-def remove_contents(db: Database, session_id: UUID, before: datetime | None = None) -> tuple[int, int]:
+def remove_contents(db: Database, project_id: int, session_id: UUID, before: datetime | None = None) -> tuple[int, int]:
     """Remove the contents of a session's snapshots, of all or of those from before a time; the index stays, marked as purged.
     Return the number and size of the parts that are gone."""
-    sums = _locked(db, session_id)
+    sums = _locked(db, project_id, session_id)
     snapshots = db.rows(Snapshot.objects).filter(session_id=session_id, is_purged=False)
     if before is not None:
         snapshots = snapshots.filter(pk__lt=ids.first_id_at(before))
@@ -154,15 +154,18 @@ def _session(db: Database, project_id: int, sent: records.Snapshots) -> UUID:
     return outcome.id
 
 
-def _locked(db: Database, session_id: UUID) -> SnapshotSums:
+def _locked(db: Database, project_id: int, session_id: UUID) -> SnapshotSums:
     """Return the sums of a session, locked. Its row is changed, so that a purge at the same time is repeated."""
     if not db.rows(Session.objects).filter(pk=session_id).update(updated_at=timezone.now()):
         raise Conflict(_("The session was deleted."), code="session_deleted")
-    db.rows(SnapshotSums.objects).bulk_create([SnapshotSums(session_id=session_id)], ignore_conflicts=True)
+    new = SnapshotSums(project_id=project_id, session_id=session_id)
+    db.rows(SnapshotSums.objects).bulk_create([new], ignore_conflicts=True)
     return db.rows(SnapshotSums.objects).select_for_update().get(pk=session_id)
 
 
-def _add(db: Database, session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapshot) -> int:
+def _add(
+    db: Database, project_id: int, session_id: UUID, redacted: RedactedSnapshots, snapshot: records.Snapshot
+) -> int:
     """Insert a snapshot and those new parts to which it leads; return the bytes of these. A snapshot that exists is left as it is."""
     parts = redacted.snapshots.parts
     try:
@@ -197,6 +200,7 @@ def _add(db: Database, session_id: UUID, redacted: RedactedSnapshots, snapshot: 
     db.rows(SnapshotPart.objects).bulk_create(
         (
             SnapshotPart(
+                project_id=project_id,
                 session_id=session_id,
                 ref=ref,
                 content=content,
@@ -210,6 +214,7 @@ def _add(db: Database, session_id: UUID, redacted: RedactedSnapshots, snapshot: 
     )
     row = Snapshot(
         id=snapshot_id_of(session_id, snapshot),
+        project_id=project_id,
         session_id=session_id,
         external_id=pg_text.text(snapshot.id),
         ts=snapshot.ts,

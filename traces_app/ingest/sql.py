@@ -29,7 +29,8 @@ from .rows import StoredBelow
 from .tables import CONTEXTS, Row, Table, fields_of, type_of
 
 _CLAIM = (
-    "INSERT INTO messages_app_messagekey (key, message_id) SELECT * FROM unnest(%s::uuid[], %s::uuid[]) "
+    "INSERT INTO messages_app_messagekey (key, project_id, message_id) "
+    "SELECT key, %s::bigint, message_id FROM unnest(%s::uuid[], %s::uuid[]) AS claimed (key, message_id) "
     "ON CONFLICT DO NOTHING RETURNING key"
 )
 _SESSION = "SELECT id::text, external_id, (deleted_at IS NOT NULL)::text, project_id::text FROM messages_app_session"
@@ -211,13 +212,13 @@ def tool_names(steps: Iterable[records.AgentStep]) -> list[str]:
     return sorted({pg_text.text(call.name) for step in steps for call in step.tool_calls or ()})
 
 
-def claim_keys(db: Database, claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
-    """Claim keys for message ids (MessageKey); return the message ids of keys that were claimed before."""
+def claim_keys(db: Database, project_id: int, claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
+    """Claim keys for ids of messages of a project (MessageKey); return the message ids of keys that were claimed before."""
     if not claims:
         return {}
     keys = sorted(claims)
     with prepared_cursor(db.connection) as cursor:
-        cursor.execute(_CLAIM, [keys, [claims[key] for key in keys]])
+        cursor.execute(_CLAIM, [str(project_id), keys, [claims[key] for key in keys]])
         fresh = {row[0] for row in cursor.fetchall()}
         if len(fresh) == len(keys):
             return {}

@@ -215,7 +215,7 @@ def _store(db: Database, context: Context, batch: Sequence[Redacted]) -> list[Se
         # The event writer already holds a transaction and retries the whole of it.
         with nullcontext() if context.source == "events" else db.atomic():
             make_sessions(db, new)
-            _claim_message_keys(db, admitted, claims)
+            _claim_message_keys(db, context, admitted, claims)
             new_messages = [message for message in admitted if not message.known]
             for first in range(0, len(new_messages), AT_A_TIME):
                 insert_rows(db, _new_rows(db, context, new_messages[first : first + AT_A_TIME]))
@@ -288,10 +288,11 @@ def _identify(db: Database, context: Context, messages: Sequence[PendingMessage]
 
 
 def _claim_message_keys(
-    db: Database, messages: Sequence[PendingMessage], claims: Mapping[UUID, PendingMessage]
+    db: Database, context: Context, messages: Sequence[PendingMessage], claims: Mapping[UUID, PendingMessage]
 ) -> None:
     """Claim the keys. Messages whose key was claimed before are known, with the id of that claim."""
-    known = claim_keys(db, {key: message.id for key, message in claims.items() if message.id is not None})
+    wanted = {key: message.id for key, message in claims.items() if message.id is not None}
+    known = claim_keys(db, context.project_id, wanted)
     for key, message_id in known.items():
         claims[key].id, claims[key].known = message_id, True
     for message in messages:
@@ -344,7 +345,9 @@ def _insert_at_once(
 ) -> None:
     below_sessions = _new_rows(db, context, messages)
     claimed: list[Row] = [
-        KEYS.Row(key.hex, message.id.hex) for key, message in sorted(claims.items()) if message.id is not None
+        KEYS.Row(key=key.hex, project_id=str(context.project_id), message_id=message.id.hex)
+        for key, message in sorted(claims.items())
+        if message.id is not None
     ]
     sessions = {message.session.id: message.session for message in messages if message.session.id is not None}
     # The row of a new session is inserted with its counters, because updating it would write a second row version.

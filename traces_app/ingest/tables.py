@@ -234,12 +234,15 @@ MESSAGES = Table(
     read_elsewhere=("knowledge_references", "agent_steps", "duration"),
 )
 REFERENCES = Table(
-    Reference, records.Reference, computed=("id", "message_id", "position"), renamed={"reference_id": "id"}
+    Reference,
+    records.Reference,
+    computed=("id", "project_id", "message_id", "position"),
+    renamed={"reference_id": "id"},
 )
 STEPS = Table(
     AgentStep,
     records.AgentStep,
-    computed=("id", "message_id", "iteration", "ordinal", "input_ref", "said_cost", "cost"),
+    computed=("id", "project_id", "message_id", "iteration", "ordinal", "input_ref", "said_cost", "cost"),
     renamed={
         "reasoning": "reasoning_content",
         "duration_ms": "duration",
@@ -271,7 +274,9 @@ CALLS = Table(
         "status": "CASE WHEN {new} = 'pending' THEN {old} ELSE {new} END",
     },
 )
-RESULTS = Table(ToolResult, records.ToolResult, computed=("id",), read_elsewhere=("status", "success"), owner="id")
+RESULTS = Table(
+    ToolResult, records.ToolResult, computed=("id", "project_id"), read_elsewhere=("status", "success"), owner="id"
+)
 EVENTS = Table(Event)
 CONTEXTS = Table(Context)
 SPANS = Table(Span)

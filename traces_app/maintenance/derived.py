@@ -241,7 +241,8 @@ def _mend_session_counts(db: Database, problems: Sequence[Problem]) -> None:
 def _mend_missing_keys(db: Database, problems: Sequence[Problem]) -> None:
     with db.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {_KEYS} (key, message_id) SELECT {_KEY_OF_MESSAGE}, message.id FROM {_MESSAGES} AS message "
+            f"INSERT INTO {_KEYS} (key, project_id, message_id) "
+            f"SELECT {_KEY_OF_MESSAGE}, message.project_id, message.id FROM {_MESSAGES} AS message "
             "WHERE message.id = ANY(%s) AND message.id BETWEEN %s AND %s ON CONFLICT DO NOTHING",
             _messages_of(problems),
         )

@@ -44,14 +44,14 @@ _LOCK = """
     ORDER BY id FOR KEY SHARE
     """
 _STORE = """
-    WITH failed (id, message_id, pattern) AS MATERIALIZED ({failed}), readable AS (
+    WITH failed (id, project_id, message_id, pattern) AS MATERIALIZED ({failed}), readable AS (
         SELECT * FROM failed WHERE pattern <> %s
     ), gone AS (
         DELETE FROM traces_app_errorpattern AS stored
         WHERE message_id = ANY(%s) AND id >= %s AND id < %s
         AND NOT EXISTS (SELECT FROM readable WHERE readable.id = stored.id)
     )
-    INSERT INTO traces_app_errorpattern AS stored (id, message_id, pattern) SELECT * FROM readable
+    INSERT INTO traces_app_errorpattern AS stored (id, project_id, message_id, pattern) SELECT * FROM readable
     ON CONFLICT (id) DO UPDATE SET pattern = EXCLUDED.pattern WHERE stored.pattern <> EXCLUDED.pattern
     """
 
@@ -117,7 +117,7 @@ def _store(db: Database, message_ids: Collection[UUID]) -> int:
         failed = Query.of(
             calls.filter(status=ToolCall.Status.ERROR, **within.of("result__pk"))
             .exclude(project__in=encrypting_projects())
-            .values_list("pk", "message_id", pattern_of("result__error"))
+            .values_list("pk", "project_id", "message_id", pattern_of("result__error"))
         )
         cursor.execute(
             _STORE.format(failed=failed.sql), [*failed.parameters, ENCRYPTED, locked, within.lower, within.upper]

@@ -97,7 +97,8 @@ def check(
 
     `progress` is called with the number of messages that were checked since the last call.
 
-    Rows without their parent belong to no project or session, so only a check of all traces finds them.
+    Rows without their parent, or with another project than it, are only found by a check of all traces, because they may belong
+    to any.
     """
     condition, values = "true", list[object]()
     if session_id is not None:
@@ -107,7 +108,7 @@ def check(
     yield from _check_messages(db, condition, values, tally, progress)
     yield from _check_sessions(db, project_id, session_id, tally)
     if project_id is None and session_id is None:
-        yield from _check_orphans(db)
+        yield from _check_parents(db)
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------
@@ -456,25 +457,31 @@ _PARENTS = (
 )
 
 
-def _check_orphans(db: Database) -> Iterator[Problem]:
+def _check_parents(db: Database) -> Iterator[Problem]:
     for table, word, column, parents, kind in _PARENTS:
         # Period by period, because parents are in the period of their children and the join of one is small.
         for period in periods_of(db, table):
             last = period.first_id
             while True:
-                orphans = _rows(
+                strays = _rows(
                     db,
-                    f"SELECT id, {column} AS parent_id FROM {table} AS child WHERE id >= %(last)s AND id < %(after)s "
-                    f"AND {column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = child.{column} "
-                    f"AND parent.id >= %(first)s AND parent.id < %(after)s) ORDER BY id LIMIT {_ORPHANS_AT_ONCE}",
+                    f"SELECT child.id, child.{column} AS parent_id, parent.id IS NULL AS is_orphan FROM {table} AS child "
+                    f"LEFT JOIN {parents} AS parent ON parent.id = child.{column} AND parent.id >= %(first)s AND parent.id < %(after)s "
+                    f"WHERE child.id >= %(last)s AND child.id < %(after)s AND child.{column} IS NOT NULL "
+                    "AND (parent.id IS NULL OR parent.project_id <> child.project_id) "
+                    f"ORDER BY child.id LIMIT {_ORPHANS_AT_ONCE}",
                     {"last": last, "first": period.first_id, "after": period.after_id},
                 )
-                for row in orphans:
-                    message_id = row["parent_id"] if column == "message_id" else None
-                    yield Problem(kind=kind, session_id=None, message_id=message_id, detail=f"{word} {row['id']}")
-                if len(orphans) < _ORPHANS_AT_ONCE:
+                for row in strays:
+                    yield Problem(
+                        kind=kind if row["is_orphan"] else "project_differs",
+                        session_id=None,
+                        message_id=row["parent_id"] if column == "message_id" else None,
+                        detail=f"{word} {row['id']}",
+                    )
+                if len(strays) < _ORPHANS_AT_ONCE:
                     break
-                last = UUID(int=orphans[-1]["id"].int + 1)
+                last = UUID(int=strays[-1]["id"].int + 1)
     for column, parents in (("message_id", "messages_app_message"), ("session_id", "messages_app_session")):
         lost = _rows(
             db,

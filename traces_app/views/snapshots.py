@@ -129,7 +129,8 @@ class SnapshotViewSet(TraceViewSet):
         """Remove the contents of all snapshots of a session for good. Their index stays, marked as purged."""
         db = database(request)
         check_parameters(request.query_params, ("project",))
-        remove_contents(db, find_session_here(db, requested_scope(request), session_id).pk)
+        session = find_session_here(db, requested_scope(request), session_id)
+        remove_contents(db, session.project_id, session.pk)
         return no_content()
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: WholeSnapshot, **openapi.errors(400, 404, 409, 413)})

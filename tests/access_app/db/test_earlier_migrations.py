@@ -84,7 +84,7 @@ def test_migrate_of_a_database_that_is_too_old_changes_nothing() -> None:
 def test_database_of_all_earlier_migrations_gets_later_ones(has_columns: bool) -> None:
     note(EARLIER)
     unapply_since_sizes()
-    SnapshotPart.objects.create(session_id=uuid4(), ref="part", content=b"text", below=[])
+    SnapshotPart.objects.create(project_id=1, session_id=uuid4(), ref="part", content=b"text", below=[])
     if not has_columns:
         execute("ALTER TABLE traces_app_snapshotpart DROP assembled_size, DROP assembled_depth")
     # What followed is there, and cannot be made again.

@@ -817,7 +817,7 @@ def test_refusal_by_ingest_is_shown_above_the_form(staff: Client, project: Proje
 
     from messages_app.models import SessionTombstone, session_key
 
-    SessionTombstone.objects.create(key=session_key(project.pk, "gone"), purged_at=timezone.now())
+    SessionTombstone.objects.create(project=project, key=session_key(project.pk, "gone"), purged_at=timezone.now())
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "gone"}, follow=True)
     assert "The session was purged. Use another external ID." in text_of(response)
     assert Session.objects.count() == 0

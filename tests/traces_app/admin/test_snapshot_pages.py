@@ -118,7 +118,7 @@ def test_snapshot_is_shown_with_its_difference_to_the_one_before(
     assert links_of(shown)["The snapshot before"] == f"{page}{first}/"
     assert "Changed since" not in text_of(staff.get(f"{page}{first}/"))
     assert '"city":"Oslo now"' in text_of(staff.get(f"/api/v1/snapshots/{second}/"))
-    remove_contents(primary, session.pk)
+    remove_contents(primary, session.project_id, session.pk)
     assert "The content of this snapshot was purged." in text_of(staff.get(f"{page}{second}/"))
     for wrong in (
         f"{page}00000000-0000-7000-8000-000000000000/",

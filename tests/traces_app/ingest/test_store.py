@@ -461,7 +461,7 @@ def test_data_for_deleted_rows_is_refused_and_rest_stored(project: Project) -> N
 
 
 def test_purged_session_is_not_revived(project: Project) -> None:
-    SessionTombstone.objects.create(key=session_key(project.pk, "weather"), purged_at=now())
+    SessionTombstone.objects.create(project=project, key=session_key(project.pk, "weather"), purged_at=now())
     assert store(project, question()).refused == "session_purged"
     assert not Session.with_deleted.exists()
 

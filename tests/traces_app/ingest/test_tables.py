@@ -62,7 +62,7 @@ def test_every_stored_field_is_answered(record: Any, answered: Any) -> None:
 
 def test_row_without_a_computed_column_is_refused() -> None:
     with pytest.raises(KeyError, match="message_id"):
-        STEPS.row(records.AgentStep(), id="1", iteration="0", ordinal="0")
+        STEPS.row(records.AgentStep(), id="1", project_id="1", iteration="0", ordinal="0")
 
 
 def test_table_with_an_unfilled_column_is_refused() -> None:

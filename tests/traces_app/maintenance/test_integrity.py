@@ -12,16 +12,17 @@ from uuid import UUID, uuid4
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.db.models import F
+from django.db.models import F, Model
 from django.test.utils import CaptureQueriesContext
 
 from access_app.db import primary
 from access_app.models import AuditAction, AuditEntry, Project
 from messages_app.change_log import Reader, unread
-from messages_app.models import Message, MessageKey, Session, message_key
+from messages_app.models import Message, MessageKey, Reference, Session, message_key
 from messages_app.sql.periods import Period
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import NOON, answer, question, store
+from tests.traces_app.maintenance.seals.sealing import store_run
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.derived import KINDS as KINDS_OF_DERIVED
@@ -31,6 +32,7 @@ from traces_app.maintenance.search_index import index_changed
 from traces_app.models import (
     AgentStep,
     Context,
+    Event,
     Score,
     SearchRows,
     SearchSegment,
@@ -172,14 +174,14 @@ def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: Se
     assert message_id
     result, below = ToolResult.objects.get(call__call_id="call_d"), ids.child_id(message_id, "elsewhere")
     run_statement(f"ALTER TABLE {leaf('traces_app_toolresult')} DROP CONSTRAINT {leaf('traces_app_toolresult')}_id_fk")
-    run_statement("INSERT INTO traces_app_toolresult SELECT %s, output, data, error, metadata, attachments, raw "
+    run_statement("INSERT INTO traces_app_toolresult SELECT %s, output, data, error, metadata, attachments, raw, project_id "
                   "FROM traces_app_toolresult WHERE id = %s", below, result.pk)  # fmt: skip
     for table in ("traces_app_agentstep", "traces_app_toolcall"):
         run_statement(f"ALTER TABLE {leaf(table)} DROP CONSTRAINT {leaf(table)}_message_id_fk")
     lost = Message.objects.get(pk=message_id)
     Context.objects.create(
-        id=ids.child_id(message_id, "context"), session_id=lost.session_id, message_id=message_id, ref="ctx_1",
-        kind="prompt", length=1, size=1, content={}, created_at=NOON,
+        id=ids.child_id(message_id, "context"), project=project, session_id=lost.session_id, message_id=message_id,
+        ref="ctx_1", kind="prompt", length=1, size=1, content={}, created_at=NOON,
     )  # fmt: skip
     Score.objects.create(
         id=ids.session_id(NOON), project=project, session_id=lost.session_id, message=lost, name="helpful",
@@ -270,6 +272,17 @@ def test_foreign_projects_and_lost_sessions_are_reported(
     run_statement("DELETE FROM messages_app_session WHERE id = %s", outcome.id)
     assert {kind for kind, _detail in found(project_id=project.pk)} == {"session_missing", "project_differs"}
     assert found(project_id=stranger.pk) == []
+
+
+@pytest.mark.parametrize("model", [Reference, AgentStep, ToolResult, Event, Context])
+def test_rows_below_with_another_project_are_reported(model: type[Model], project: Project, stranger: Project) -> None:
+    store_run(project)
+    assert found() == []
+    row = model._base_manager.filter(project=project).order_by("pk").last()
+    assert row is not None
+    model._base_manager.filter(pk=row.pk).update(project=stranger)
+    word = {"AgentStep": "step", "ToolResult": "result"}.get(model.__name__, model.__name__.lower())
+    assert found() == [("project_differs", f"{word} {row.pk}")]
 
 
 def test_pages_are_read_in_a_bounded_number_of_queries(project: Project) -> None:
@@ -394,7 +407,7 @@ def test_repair_mends_counters_keys_and_index(project: Project, outcome: Session
     Session.objects.filter(pk=outcome.id).update(message_count=5)
     MessageKey.objects.filter(message_id=asked).update(message_id=answered)
     stray = ids.message_id(NOON + timedelta(seconds=9), "user")
-    MessageKey.objects.create(key=uuid4(), message_id=stray)
+    MessageKey.objects.create(project=project, key=uuid4(), message_id=stray)
     seal_changed(primary, patience=timedelta(0))
     lines, status = run_command()
     said = f"session {outcome.id} message"

@@ -43,13 +43,17 @@ def store_as_before(session: Session, *values: Any, name: str = "old") -> Snapsh
     contents = list(map(msgspec.json.encode, values))
     SnapshotPart.objects.bulk_create(
         SnapshotPart(
-            session=session, ref=ref_of(content), content=content, below=sorted(set(_NAME.findall(content.decode())))
+            project=session.project,
+            session=session,
+            ref=ref_of(content),
+            content=content,
+            below=sorted(set(_NAME.findall(content.decode()))),
         )
         for content in contents
     )
     return Snapshot.objects.create(
-        id=ids.child_id(ids.session_id(session.created_at), session.pk.int, name), session=session, external_id=name,
-        ts=TS, node_ids=["plan"], context_ref=ref_of(contents[0]),
+        id=ids.child_id(ids.session_id(session.created_at), session.pk.int, name), project=session.project,
+        session=session, external_id=name, ts=TS, node_ids=["plan"], context_ref=ref_of(contents[0]),
     )  # fmt: skip
 
 
@@ -183,7 +187,11 @@ def test_parts_that_name_themselves_are_none(owner: Caller, session: Session) ->
     one, other = "a" * 32, "b" * 32
     for name, content in ((one, [{"$part": other}]), (other, {"x": {"$part": one}})):
         SnapshotPart.objects.create(
-            session=session, ref=name, content=msgspec.json.encode(content), below=[other if name == one else one]
+            project=session.project,
+            session=session,
+            ref=name,
+            content=msgspec.json.encode(content),
+            below=[other if name == one else one],
         )
     row = store_as_before(session, {"$part": one})
     SnapshotPart.objects.filter(ref=row.context_ref).update(below=[one])

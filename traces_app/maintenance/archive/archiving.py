@@ -486,7 +486,9 @@ def note_sessions(db: Database, folder: Folder, noted: Archive, manifest: Manife
     for batch in folder.batches(folder.path(manifest.tables["sessions"].path), ["id", "external_id"]):
         names = zip(batch.column("id").to_pylist(), batch.column("external_id").to_pylist(), strict=True)
         keys = {session_key(noted.project_id, name) for both in names for name in both if name}
-        db.rows(ArchivedSession.objects).bulk_create(ArchivedSession(archive=noted, key=key) for key in keys)
+        db.rows(ArchivedSession.objects).bulk_create(
+            ArchivedSession(archive=noted, project_id=noted.project_id, key=key) for key in keys
+        )
 
 
 # --- Dropping ---------------------------------------------------------------------------------------------------------

@@ -195,7 +195,8 @@ _HAS_TRACE = "m.metadata ->> 'trace_id' ~ '^[0-9a-f]{32}$'"
 DIGEST_OF_SESSION = (
     "md5(row(t.external_id, t.title, t.description, t.end_user, t.said_status, t.current_phase, t.workflow, t.tags, "
     "t.metadata, t.redactions, t.pinned_at, t.deleted_at, t.deleted_by, t.last_event)::text "
-    f"|| coalesce((SELECT row(sums.*)::text FROM {SnapshotSums._meta.db_table} AS sums WHERE sums.session_id = t.id), ''))"
+    "|| coalesce((SELECT row(sums.session_id, sums.generation, sums.size, sums.left_out, sums.fork)::text "
+    f"FROM {SnapshotSums._meta.db_table} AS sums WHERE sums.session_id = t.id), ''))"
 )
 """The digest of what a sender or a person sets, snapshots too: all but its counters and the times that change with them."""
 

@@ -235,9 +235,10 @@ class _Restoring:
         )
         self.report.messages_there += self._count(f"SELECT count(*) FROM {staged}") - count
         self._execute(
-            f"INSERT INTO {keys} (key, message_id) SELECT named.key, named.id FROM ({named}) AS named "
+            f"INSERT INTO {keys} (key, project_id, message_id) "
+            f"SELECT named.key, {self.project.pk}, named.id FROM ({named}) AS named "
             "JOIN restored_message ON restored_message.id = named.id ORDER BY named.key "
-            "ON CONFLICT (key) DO UPDATE SET message_id = excluded.message_id, purged_at = NULL"
+            "ON CONFLICT (key) DO UPDATE SET project_id = excluded.project_id, message_id = excluded.message_id, purged_at = NULL"
         )
 
     def _forget_tombstones(self) -> None:

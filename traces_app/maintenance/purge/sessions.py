@@ -76,18 +76,18 @@ def remove_expired_snapshots(db: Database, scope: PurgeScope, before: datetime, 
     if scope.session_id is not None:
         expired = expired.filter(session_id=scope.session_id)
     elif scope.project_ids is not None:
-        expired = expired.filter(session__project_id__in=scope.project_ids)
+        expired = expired.filter(project_id__in=scope.project_ids)
     unkept = sessions_not_kept(scope)
-    for session_id in expired.values_list("session_id", flat=True).distinct():
+    for project_id, session_id in expired.values_list("project_id", "session_id").distinct():
         here = Condition("id = %s", [session_id]) & unkept
         if scope.kept and not fetch(db, f"SELECT 1 FROM {SESSIONS} WHERE {here.sql}", here.values):
             continue
-        report.add(SnapshotPart, *retry_aborted(partial(_remove_contents_if_there, db, session_id, before)))
+        report.add(SnapshotPart, *retry_aborted(partial(_remove_contents_if_there, db, project_id, session_id, before)))
 
 
-def _remove_contents_if_there(db: Database, session_id: UUID, before: datetime) -> tuple[int, int]:
+def _remove_contents_if_there(db: Database, project_id: int, session_id: UUID, before: datetime) -> tuple[int, int]:
     try:
-        return remove_contents(db, session_id, before)
+        return remove_contents(db, project_id, session_id, before)
     except Conflict:
         return 0, 0  # removed meanwhile
 
@@ -155,10 +155,10 @@ def remove_session_rows(db: Database, page: Condition, busy: Callable[[], list[U
 _SESSION_KEY = ids.key_in_sql("'session'", "project_id", "name")
 # Reads id, project_id and external_id from `gone`. Two keys, because senders may use either id of a session.
 _INSERT_TOMBSTONES = (
-    "INSERT INTO messages_app_sessiontombstone (key, purged_at) "
-    f"SELECT DISTINCT {_SESSION_KEY} AS key, %s "
+    "INSERT INTO messages_app_sessiontombstone (key, project_id, purged_at) "
+    f"SELECT DISTINCT {_SESSION_KEY} AS key, project_id, %s "
     "FROM gone CROSS JOIN LATERAL unnest(ARRAY[id::text, external_id]) AS name WHERE name <> '' ORDER BY key "
-    "ON CONFLICT (key) DO UPDATE SET purged_at = excluded.purged_at RETURNING 1"
+    "ON CONFLICT (key) DO UPDATE SET project_id = excluded.project_id, purged_at = excluded.purged_at RETURNING 1"
 )
 
 

@@ -45,9 +45,8 @@ AT_A_TIME = 1_000
 IDS_IN_THE_LOG = 100
 """Changed messages that an entry of the audit log names; it counts all of them."""
 _SEALED_BEFORE = """
-    SELECT seal.id, seal.state, seal.nonces, batch.project_id FROM traces_app_messageseal AS seal
-    JOIN traces_app_sealbatch AS batch ON batch.id = seal.batch
-    WHERE seal.id = ANY(%s) AND seal.id BETWEEN %s AND %s ORDER BY seal.id, seal.batch
+    SELECT id, state, nonces, project_id FROM traces_app_messageseal
+    WHERE id = ANY(%s) AND id BETWEEN %s AND %s ORDER BY id, batch
     """
 _NEVER_SEALED = """
     SELECT message.id, message.project_id FROM messages_app_message AS message
@@ -224,7 +223,13 @@ def _write_batch(
                 kinds |= 1 << bit
                 parts += part_mac(one.id, number, kind, of_kind, digest, key)
         seal = MessageSeal(
-            message_id=one.id, batch=number, state=one.state, kinds=kinds, parts=parts, nonces=one.nonces
+            message_id=one.id,
+            project_id=project_id,
+            batch=number,
+            state=one.state,
+            kinds=kinds,
+            parts=parts,
+            nonces=one.nonces,
         )
         seal.mac = seal_mac(seal, digest, key)
         seals.append(seal)

@@ -97,11 +97,10 @@ def fill(project: Project, stranger: Project) -> None:
 
 def add_snapshot(session: UUID, at: datetime) -> None:
     """Add a snapshot of an agent's context, in one part."""
-    Snapshot.objects.create(
-        pk=ids.session_id(at), session_id=session, external_id="s", ts=1, node_ids=["plan"], context_ref="r"
-    )
-    SnapshotPart.objects.create(session_id=session, ref="r", content=b'{"messages": ["Hello"]}', below=[])
-    SnapshotSums.objects.create(session_id=session, size=23, left_out={"too_large": 1})
+    of = {"project": Session.objects.get(pk=session).project, "session_id": session}
+    Snapshot.objects.create(pk=ids.session_id(at), **of, external_id="s", ts=1, node_ids=["plan"], context_ref="r")
+    SnapshotPart.objects.create(**of, ref="r", content=b'{"messages": ["Hello"]}', below=[])
+    SnapshotSums.objects.create(**of, size=23, left_out={"too_large": 1})
 
 
 def exports(beginning: str = "") -> dict[str, bytes]:
