@@ -38,7 +38,7 @@ from access_app.places import (
     set_place,
 )
 from messages_app.change_log import Kind, log_changes
-from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone
+from messages_app.models import Message, MessageKey, PurgedPeriod, Reference, Session, SessionTombstone
 from messages_app.sql.partitions import periods_of
 from traces_app.ingest.partitions import TABLES, ensure_periods
 from traces_app.models import (
@@ -62,49 +62,53 @@ LOCK: Final = lock_key("tracesite move of a project")
 _ATTEMPTS: Final = 30
 _PAUSE_SECONDS: Final = 1
 _MARKS: Final = 10_000
-_OF_PROJECT: Final = "{row}project_id = {project}"
-_OF_MESSAGES: Final = "{row}message_id IN (SELECT id FROM messages_app_message WHERE project_id = {project})"
-_OF_CALLS: Final = "{row}id IN (SELECT id FROM traces_app_toolcall WHERE project_id = {project})"
-_OF_SESSIONS: Final = "{row}session_id IN (SELECT id FROM messages_app_session WHERE project_id = {project})"
-_OF_ARCHIVES: Final = "{row}archive_id IN (SELECT id FROM traces_app_archive WHERE project_id = {project})"
-MOVED: Final[tuple[tuple[type[Any], str], ...]] = (
-    (Session, _OF_PROJECT),
-    (Tool, _OF_PROJECT),
-    (Message, _OF_PROJECT),
-    (MessageKey, _OF_MESSAGES),
-    (Reference, _OF_MESSAGES),
-    (AgentStep, _OF_MESSAGES),
-    (ToolCall, _OF_PROJECT),
-    (ToolResult, _OF_CALLS),
-    (Event, _OF_PROJECT),
-    (Context, _OF_SESSIONS),
-    (Span, _OF_PROJECT),
-    (DueTrace, _OF_PROJECT),
-    (Score, _OF_PROJECT),
-    (SnapshotSums, _OF_SESSIONS),
-    (Snapshot, _OF_SESSIONS),
-    (SnapshotPart, _OF_SESSIONS),
-    (Archive, _OF_PROJECT),
-    (ArchivedSession, _OF_ARCHIVES),
+MOVED: Final[tuple[type[Any], ...]] = (
+    Session,
+    Tool,
+    Message,
+    MessageKey,
+    SessionTombstone,
+    Reference,
+    AgentStep,
+    ToolCall,
+    ToolResult,
+    Event,
+    Context,
+    Span,
+    DueTrace,
+    Score,
+    SnapshotSums,
+    Snapshot,
+    SnapshotPart,
+    Archive,
+    ArchivedSession,
 )
-"""Models that move, and the condition of their rows; those that others refer to come first."""
+"""Models whose rows move with their project; those that others refer to come first."""
 _MADE_ANEW: Final = (
     # Indexes and statistics, which the readers of the log make of the rows.
-    ("traces_app_runvector", _OF_PROJECT),
-    ("traces_app_errorpattern", _OF_MESSAGES),
-    ("traces_app_toolperiod", _OF_PROJECT),
+    "traces_app_runvector",
+    "traces_app_errorpattern",
+    "traces_app_toolperiod",
 )
+_MARKS_OF_NO_PROJECT: Final[tuple[tuple[type[Any], str], ...]] = (
+    # By a version whose marks did not carry their project.
+    (MessageKey, "project_id = 0"),
+    (SessionTombstone, "project_id = 0"),
+    # Without them the keys of a dropped period would be kept for ever, and be called stray.
+    (PurgedPeriod, "true"),
+)
+"""Marks of what was purged of any project, with the condition of their rows."""
 _REFUSE: Final = """
     CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         IF current_setting({setting}, true) IS DISTINCT FROM 'on' THEN
             IF TG_OP <> 'DELETE' THEN
-                IF {new} THEN
+                IF NEW.project_id = {project} THEN
                     RAISE EXCEPTION 'the traces of this project are being moved' USING ERRCODE = '57P03';
                 END IF;
             END IF;
             IF TG_OP <> 'INSERT' THEN
-                IF {old} THEN
+                IF OLD.project_id = {project} THEN
                     RAISE EXCEPTION 'the traces of this project are being moved' USING ERRCODE = '57P03';
                 END IF;
             END IF;
@@ -194,9 +198,11 @@ def _close(project_id: int, alias: str) -> None:
     """Let a database refuse writes of a project, once those that have begun are committed."""
 
     def refuse(cursor: Any) -> None:
-        for model, condition in MOVED:
+        for model in MOVED:
             name = sql.Identifier(_name(project_id, model))
-            cursor.execute(_function(name, condition, project_id))
+            cursor.execute(
+                sql.SQL(_REFUSE).format(name=name, setting=sql.Literal(MOVING), project=sql.Literal(project_id))
+            )
             cursor.execute(
                 sql.SQL(
                     "CREATE OR REPLACE TRIGGER {name} BEFORE INSERT OR UPDATE OR DELETE ON {table} "
@@ -211,19 +217,12 @@ def _open(project_id: int, alias: str) -> None:
     """Undo `_close`."""
 
     def accept(cursor: Any) -> None:
-        for model, _condition in MOVED:
+        for model in MOVED:
             cursor.execute(
                 sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(_name(project_id, model)))
             )
 
     change_triggers(alias, accept)
-
-
-def _function(name: sql.Identifier, condition: str, project_id: int) -> sql.Composed:
-    new, old = (
-        sql.SQL(condition).format(row=sql.SQL(f"{row}."), project=sql.Literal(project_id)) for row in ("NEW", "OLD")
-    )
-    return sql.SQL(_REFUSE).format(name=name, setting=sql.Literal(MOVING), new=new, old=old)
 
 
 def _name(project_id: int, model: type[Any]) -> str:
@@ -239,49 +238,56 @@ def _copy(project: Project, here: Database, there: Database, done: Moved) -> Non
     ensure_periods(there, periods_of(here, TABLES[0].name))
     with ExitStack() as stack:
         source, target = (stack.enter_context(_cursor(each)) for each in (here, there))
-        for model, condition in MOVED:
-            _copy_rows(source, target, model, _where(condition, project.pk))
-        for model in (MessageKey, SessionTombstone):
-            _copy_tombstones(source, target, model)
-        for model, condition in MOVED:
-            old, new = (_digest(cursor, model, _where(condition, project.pk)) for cursor in (source, target))
+        for model in MOVED:
+            _copy_rows(source, target, model, project.pk)
+        for model, which in _MARKS_OF_NO_PROJECT:
+            _copy_marks(source, target, model, which)
+        for model in MOVED:
+            old, new = (_digest(cursor, model, project.pk) for cursor in (source, target))
             if old != new:
                 raise Conflict(f"The copy of {_table(model)} differs: {old} and {new} (rows, sum of hashes).")
             done.rows[_table(model)] = new[0]
         _log(there, project.pk, Kind.CONTENT)
 
 
-def _copy_rows(source: Any, target: Any, model: type[Any], where: sql.Composable) -> None:
+def _copy_rows(source: Any, target: Any, model: type[Any], project_id: int) -> None:
     columns = sql.SQL(", ").join(map(sql.Identifier, _columns(model)))
     table = sql.Identifier(_table(model))
-    select = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT BINARY)").format(columns, table, where)
+    select = sql.SQL("COPY (SELECT {} FROM {} WHERE project_id = {}) TO STDOUT (FORMAT BINARY)").format(
+        columns, table, sql.Literal(project_id)
+    )
     insert = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, columns)
     with source.copy(select) as out, target.copy(insert) as into:
         for block in out:
             into.write(block)
 
 
-def _copy_tombstones(source: Any, target: Any, model: type[Any]) -> None:
-    """Copy the marks of what was purged, of all projects: they are digests, and do not say of which. In 30 days they are gone."""
+def _copy_marks(source: Any, target: Any, model: type[Any], which: str) -> None:
+    """Copy marks of what was purged, of all projects, beside those that are there. In 30 days they are gone."""
     names = {"table": sql.Identifier(_table(model)), "staged": sql.Identifier(f"moved_{model._meta.model_name}")}
     target.execute(sql.SQL("CREATE TEMPORARY TABLE {staged} (LIKE {table}) ON COMMIT DROP").format(**names))
     columns = sql.SQL(", ").join(map(sql.Identifier, _columns(model)))
-    select = sql.SQL("COPY (SELECT {} FROM {} WHERE purged_at IS NOT NULL) TO STDOUT").format(columns, names["table"])
+    select = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT").format(columns, names["table"], sql.SQL(which))
     with (
         source.copy(select) as out,
         target.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(names["staged"], columns)) as into,
     ):
         for block in out:
             into.write(block)
-    target.execute(sql.SQL("INSERT INTO {table} SELECT * FROM {staged} ON CONFLICT DO NOTHING").format(**names))
+    target.execute(
+        sql.SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM {staged} ON CONFLICT DO NOTHING").format(
+            **names, columns=columns
+        )
+    )
 
 
-def _digest(cursor: Any, model: type[Any], where: sql.Composable) -> tuple[int, str]:
+def _digest(cursor: Any, model: type[Any], project_id: int) -> tuple[int, str]:
     """Return the number of rows and the sum of hashes of all their values."""
     cursor.execute(
         sql.SQL(
-            "SELECT count(*), coalesce(sum(hashtextextended(ROW({})::text, 0)::numeric), 0)::text FROM {} WHERE {}"
-        ).format(sql.SQL(", ").join(map(sql.Identifier, _columns(model))), sql.Identifier(_table(model)), where)
+            "SELECT count(*), coalesce(sum(hashtextextended(ROW({})::text, 0)::numeric), 0)::text FROM {} WHERE project_id = %s"
+        ).format(sql.SQL(", ").join(map(sql.Identifier, _columns(model))), sql.Identifier(_table(model))),
+        [project_id],
     )
     rows, digest = cursor.fetchone()
     return rows, digest
@@ -309,10 +315,8 @@ def _remove_at_once(db: Database, project_id: int) -> int:
     removed = 0
     with _cursor(db) as cursor:
         _log(db, project_id, Kind.FIGURES)
-        for table, condition in (*_MADE_ANEW, *((_table(model), condition) for model, condition in reversed(MOVED))):
-            cursor.execute(
-                sql.SQL("DELETE FROM {} WHERE {}").format(sql.Identifier(table), _where(condition, project_id))
-            )
+        for table in (*_MADE_ANEW, *map(_table, reversed(MOVED))):
+            cursor.execute(sql.SQL("DELETE FROM {} WHERE project_id = %s").format(sql.Identifier(table)), [project_id])
             removed += cursor.rowcount
     return removed
 
@@ -326,10 +330,6 @@ def _cursor(db: Database) -> Iterator[Any]:
         cursor.execute("SELECT set_config(%s, 'on', true)", [MOVING])
         cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = on")
         yield cursor
-
-
-def _where(condition: str, project_id: int) -> sql.Composed:
-    return sql.SQL(condition).format(row=sql.SQL(""), project=sql.Literal(project_id))
 
 
 def _columns(model: type[Any]) -> list[str]:

@@ -6,12 +6,14 @@ import html
 import random
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -21,15 +23,17 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
+from django.utils import timezone
 
-from access_app.db import PRIMARY
+from access_app.db import PRIMARY, primary
 from access_app.db.reading import is_of_traces
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from access_app.places import alias_of, scopes_by_database
 from access_app.readable import Parts
 from access_app.visibility import ALL_PROJECTS
-from messages_app.models import Change, ChangeReader, Message, PurgedPeriod, Session, SessionTombstone
+from messages_app.models import Change, ChangeReader, Message, MessageKey, PurgedPeriod, Session, SessionTombstone
+from messages_app.writes import delete_message, delete_session
 from sdk.tests.length import examples
 from tests.admin_pages import html_of
 from tests.project_databases import copies
@@ -171,14 +175,50 @@ def test_project_moves_there_and_back_and_is_the_same(client: Client) -> None:
 
 
 def test_every_table_of_traces_moves_or_is_known_to_stay() -> None:
-    made_anew = {table for table, _condition in moving._MADE_ANEW}
-    # Search, vectors and seals are made anew, marks of what was purged are copied for all, and the rest is of the database.
+    # Search, vectors and seals are made anew, dropped periods are copied for all, and the rest is of the database.
     stay = {
         *(ToolRollUp, SearchSegment, SearchRows, SearchPosting, EmbedderInUse, SealLayout, SealBatch, MessageSeal),
-        *(Change, ChangeReader, PurgedPeriod, SessionTombstone, Erasure, JobRun),
+        *(Change, ChangeReader, PurgedPeriod, Erasure, JobRun),
     }
-    there = {model for model in apps.get_models() if is_of_traces(model) and model._meta.db_table not in made_anew}
-    assert there == {*(model for model, _condition in moving.MOVED), *stay}
+    there = {model for model in apps.get_models() if is_of_traces(model)}
+    assert {model for model in there if model._meta.db_table not in moving._MADE_ANEW} == {*moving.MOVED, *stay}
+
+
+def test_marks_of_what_was_purged_move_with_their_project(client: Client) -> None:
+    big, small = Project.objects.get(), Project.objects.create(slug="small")
+    for project in (big, small):
+        for name in ("weather", "gone"):
+            store(project, question(), answer(), external_id=name)
+        delete_session(primary, Session.objects.get(project=project, external_id="gone").pk, by="test")
+        asked = Message.objects.filter(project=project).earliest("pk")
+        delete_message(primary, asked.pk, by="test")
+    old = question(external_id="old", created_at="2024-01-10T12:00:00Z")
+    store(big, old)
+    call_command("purge", deleted_longer_than="0", older_than="2024-02-01", yes=True, stdout=StringIO())
+    assert PurgedPeriod.objects.count() == 1
+    # Of a version whose marks did not carry their project.
+    MessageKey.objects.create(project_id=0, key=uuid4(), message_id=uuid4(), purged_at=timezone.now())
+    SessionTombstone.objects.create(project_id=0, key=uuid4(), purged_at=timezone.now())
+
+    def marks(alias: str) -> list[Any]:
+        keys = MessageKey.objects.using(alias).filter(purged_at__isnull=False).values_list("project", flat=True)
+        tombstones = SessionTombstone.objects.using(alias).values_list("project", flat=True)
+        periods = PurgedPeriod.objects.using(alias).values_list("begin", flat=True)
+        found = Counter([*(("key", one) for one in keys), *(("session", one) for one in tombstones)])
+        return sorted({**found, ("period", 0): len(periods)}.items())
+
+    def of(*projects: int) -> list[Any]:
+        each = [((kind, one), 2 if kind == "session" and one else 1) for one in projects for kind in ("key", "session")]
+        return sorted([*each, (("period", 0), 1)])
+
+    assert marks(PRIMARY) == of(0, big.pk, small.pk)
+    moved("tenant")
+    assert (marks(PRIMARY), marks("tenant")) == (of(0, small.pk), of(0, big.pk))
+    body = msgspec.json.encode({"sessions": [{"external_id": "weather", "messages": [question(), old]}]})
+    (session,) = client.post("/api/v1/ingest/", body, "application/json").json()["sessions"]
+    assert [one["state"] for one in session["messages"]] == ["refused", "refused"]
+    moved(PRIMARY)
+    assert marks(PRIMARY) == of(0, big.pk, small.pk)
 
 
 def test_move_under_load_loses_and_doubles_nothing(client: Client) -> None:
