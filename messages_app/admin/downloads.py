@@ -27,8 +27,6 @@ class Downloadable:
 
     rows: Manager[Any]
     columns: frozenset[str]
-    project: str = "project_id"
-    """The lookup from a row to the id of its project."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def value_file(
         return None
     is_json = isinstance(source.rows.model._meta.get_field(column), JSONField)
     value = JsonText(column, is_pretty=True) if is_json else F(column)
-    rows = visible_to(db.rows(source.rows).filter(pk=key), scope, source.project)
+    rows = visible_to(db.rows(source.rows).filter(pk=key), scope)
     _id, text = rows.annotate(value=value).values_list("pk", "value").first() or (None, "")
     if not text:
         return None

@@ -125,7 +125,6 @@ class ToolCallAdmin(KeysetAdmin):
             "result": Downloadable(
                 rows=ToolResult.objects,
                 columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
-                project="call__project_id",
             ),
         }
     )

@@ -199,12 +199,10 @@ class MessageAdmin(KeysetAdmin):
             "reference": Downloadable(
                 rows=Reference.objects,
                 columns=frozenset(["content", "image_info", "metadata"]),
-                project="message__project_id",
             ),
             "step": Downloadable(
                 rows=AgentStep.with_deleted,
                 columns=frozenset(["thought", "reasoning", "usage", "metadata"]),
-                project="message__project_id",
             ),
         }
     )

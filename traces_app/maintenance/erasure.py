@@ -226,22 +226,18 @@ def left_over(db: Database, subject: Subject) -> dict[str, int]:
 
 
 def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], found: SubjectRows) -> None:
-    found.sessions.update(_matching(db, Session, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    of_project = "EXISTS (SELECT 1 FROM messages_app_message AS m WHERE m.id = t.message_id AND m.project_id = ANY(%s))"
-    of_session = "EXISTS (SELECT 1 FROM messages_app_session AS s WHERE s.id = t.session_id AND s.project_id = ANY(%s))"
+    found.sessions.update(_matching(db, Session, forms, "t.id", projects))
     messages = found.messages
-    messages.update(_matching(db, Message, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    messages.update(_matching(db, ToolCall, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
-    messages.update(_matching(db, Event, forms, "t.message_id", "t.project_id = ANY(%s)", projects))
+    messages.update(_matching(db, Message, forms, "t.id", projects))
     # Patterns, because they have one blank where an error has several.
-    for model in (Reference, AgentStep, ErrorPattern):
-        messages.update(_matching(db, model, forms, "t.message_id", of_project, projects))
+    for model in (Reference, AgentStep, ToolCall, ErrorPattern, Event):
+        messages.update(_matching(db, model, forms, "t.message_id", projects))
     for rows in _snapshot_rows(db):
-        found.snapshots.update(_matching(db, rows.model, forms, "t.session_id", of_session, projects))
+        found.snapshots.update(_matching(db, rows.model, forms, "t.session_id", projects))
     found.snapshots -= found.sessions
-    calls = set(_matching(db, ToolResult, forms, "t.id", "true"))
+    calls = set(_matching(db, ToolResult, forms, "t.id", projects))
     entries: set[UUID] = set()
-    for context_id, message_id in _matching_rows(db, Context, forms, "t.id, t.message_id", of_session, projects):
+    for context_id, message_id in _matching_rows(db, Context, forms, "t.id, t.message_id", projects):
         if message_id is None:
             entries.add(context_id)
         else:
@@ -249,14 +245,14 @@ def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], f
     for some in _parts(entries):
         users = db.rows(Context.objects).filter(entries__overlap=some).order_by()
         messages.update(one for one in users.values_list("message_id", flat=True) if one)
-    found.scores.update(_matching(db, Score, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    found.tools.update(_matching(db, Tool, forms, "t.id", "t.project_id = ANY(%s)", projects))
-    found.views.update(_matching(db, SavedView, forms, "t.id", "true"))
-    found.log.update(_matching(db, LogEntry, forms, "t.id", "true") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
+    found.scores.update(_matching(db, Score, forms, "t.id", projects))
+    found.tools.update(_matching(db, Tool, forms, "t.id", projects))
+    found.views.update(_matching(db, SavedView, forms, "t.id"))
+    found.log.update(_matching(db, LogEntry, forms, "t.id") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
     named = db.rows(Tool.objects).filter(pk__in=found.tools)
     tools = [tool.pk for tool in named if any(form in tool.name.lower() for form in forms)]
     for rows in (
-        *(db.rows(ToolCall.with_deleted).filter(pk__in=some, project__in=projects) for some in _parts(calls)),
+        *(db.rows(ToolCall.with_deleted).filter(pk__in=some) for some in _parts(calls)),
         *(db.rows(ToolCall.with_deleted).filter(tool__in=some) for some in _parts(tools)),
     ):
         messages.update(rows.order_by().values_list("message_id", flat=True))
@@ -267,7 +263,7 @@ def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], f
 
 def _find_spans(db: Database, forms: Sequence[str], projects: Sequence[int], found: SubjectRows) -> None:
     """Add the messages of the traces of matching spans, and the spans of traces that have none."""
-    rows = list(_matching_rows(db, Span, forms, "t.id, t.project_id, t.trace_id", "t.project_id = ANY(%s)", projects))
+    rows = list(_matching_rows(db, Span, forms, "t.id, t.project_id, t.trace_id", projects))
     for some in _parts(rows):
         traces = {trace.hex for _id, _project, trace in some}
         known = dict(
@@ -286,10 +282,9 @@ def _matching(
     model: type[models.Model],
     forms: Sequence[str],
     column: str,
-    condition: str,
-    projects: Sequence[int] = (),
+    projects: Sequence[int] | None = None,
 ) -> Iterator[Any]:
-    return (row[0] for row in _matching_rows(db, model, forms, column, condition, projects))
+    return (row[0] for row in _matching_rows(db, model, forms, column, projects))
 
 
 def _matching_rows(
@@ -297,16 +292,16 @@ def _matching_rows(
     model: type[models.Model],
     forms: Sequence[str],
     columns: str,
-    condition: str,
-    projects: Sequence[int] = (),
+    projects: Sequence[int] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield columns of the rows of a table of which a text has one of the forms; every row is read."""
+    """Yield columns of the rows of projects, or of a table without them, of which a text has one of the forms; every row is read."""
     texts = ", ".join(_text_of(field) for field in model._meta.concrete_fields if has_text(field))
     with db.atomic(), db.connection.chunked_cursor() as cursor:
         cursor.execute(
             f"SELECT {columns} FROM {model._meta.db_table} AS t "
-            f"WHERE {condition} AND lower(concat_ws(E'\\n', {texts})) LIKE ANY(%s)",
-            [*([list(projects)] if "%s" in condition else []), _patterns(db, forms)],
+            f"WHERE {'true' if projects is None else 't.project_id = ANY(%(projects)s)'} "
+            f"AND lower(concat_ws(E'\\n', {texts})) LIKE ANY(%(forms)s)",
+            {"projects": list(projects or ()), "forms": _patterns(db, forms)},
         )
         while rows := cursor.fetchmany(_AT_ONCE):
             yield from rows

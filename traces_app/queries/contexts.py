@@ -112,7 +112,7 @@ CONTEXTS = Source(
 def step_with_input(db: Database, scope: ProjectScope, message_id: UUID, step_id: UUID) -> AgentStep | None:
     """Return a step whose input is known, with its message and session, deleted or not, for its page; None if there is none in the scope."""
     steps = db.rows(AgentStep.with_deleted).select_related("message__session").filter(message_id=message_id)
-    readable = visible_to(steps, scope, "message__project_id")
+    readable = visible_to(steps, scope)
     return readable.exclude(input_ref="").filter(pk=step_id).first()
 
 

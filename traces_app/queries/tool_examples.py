@@ -216,7 +216,7 @@ def declared(db: Database, project_ids: Collection[int] | None, id_range: IdRang
     """
     inputs = db.rows(Context.objects).filter(kind="input", **id_range.of("pk")).filter(is_alive("message__"))
     if project_ids is not None:
-        inputs = inputs.filter(session__project_id__in=project_ids)
+        inputs = inputs.filter(project_id__in=project_ids)
     keys: set[UUID] = set()
     for _id, content, entries in inputs.order_by("-pk").values_list("pk", "content", "entries")[:INPUTS_READ]:
         # In order: the system prompt, the tools, the messages.

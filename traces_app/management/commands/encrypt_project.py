@@ -37,7 +37,7 @@ class Command(TracesCommand, AuditedCommand):
         found = project_named(project)
         if not self.db.is_primary:
             raise CommandError(f"{project} has a database of its own. Encryption is for projects in the primary one.")
-        if self.db.rows(SnapshotPart.objects).filter(session__project=found).exists():
+        if self.db.rows(SnapshotPart.objects).filter(project=found).exists():
             raise CommandError(
                 f"{project} has snapshots of agents, which cannot be encrypted. Remove their contents first: DELETE "
                 "/api/v1/sessions/{id}/snapshots/, or purge."

@@ -64,8 +64,6 @@ class Source(Struct, frozen=True, kw_only=True):
     """All rows, deleted ones too."""
     message: str = "message_id"
     """The path to the id of its message."""
-    project: str = "project_id"
-    """The path to its project."""
     fields: Mapping[str, str]
     json: frozenset[str] = frozenset()
     """The columns that hold JSON."""
@@ -83,7 +81,6 @@ SEARCHED: Mapping[Kind, Source] = {
     ),
     Kind.STEP: Source(
         rows=AgentStep.with_deleted.all(),
-        project="message__project_id",
         fields={"thought": "thought", "reasoning": "thought", "agent_name": "agent", "model": "model"},
     ),
     Kind.CALL: Source(
@@ -102,7 +99,6 @@ SEARCHED: Mapping[Kind, Source] = {
     ),
     Kind.REFERENCE: Source(
         rows=Reference.objects.all(),
-        project="message__project_id",
         fields={"knowledge_title": "reference", "knowledge_filename": "reference", "content": "reference"},
     ),
     Kind.EVENT: Source(
@@ -198,13 +194,12 @@ def _texts(db: Database, kind: Kind, source: Source, column: str, row_ids: Colle
         for name in source.fields
     ]
     columns += [ExpressionWrapper(condition, BooleanField()) for condition in source.marks.values()]
-    if db.read_connection.mask is not None:
-        # By which rules a row is masked depends on its project; for others it would be one more join.
-        columns.append(source.project)
+    # By which rules a row is masked depends on its project.
+    columns.append("project_id")
     rows = db.rows_of(source.rows).order_by().filter(**{f"{column}__in": row_ids}, **within)
     if encrypted := encrypting_projects():
         # Neither the index nor a search may have their texts.
-        rows = rows.exclude(**{f"{source.project}__in": encrypted})
+        rows = rows.exclude(project_id__in=encrypted)
     for row_id, message_id, *values in rows.values_list("pk", source.message, *columns).iterator(
         chunk_size=_ROWS_AT_A_TIME
     ):
