@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
-from django.db import Error
+from django.db import Error, connections
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -35,6 +37,7 @@ from traces_app.spans.due import forget_idle
 from traces_app.spans.projector import make_due_traces
 
 from .error_patterns import store_patterns
+from .job_threads import JobThreads
 from .masking_runs import continue_runs
 from .retention import apply_retention
 from .run_vectors import store_vectors
@@ -47,6 +50,10 @@ RETRY = timedelta(minutes=10)
 """A job that failed or was killed is tried again after so long, if it is not due sooner."""
 QUIET = timedelta(minutes=1)
 """Runs of continual jobs that found nothing to do are noted this often."""
+_LOOK = QUIET / 4
+"""How often a process looks whether such a run is to be noted: not in each run, which may be a single short query itself."""
+_REST = timedelta(seconds=2)
+"""The shortest pause after a run that failed."""
 _LONGEST_PAUSE = timedelta(minutes=1)
 
 IsStopped = Callable[[], bool]
@@ -108,13 +115,21 @@ class Outcome:
     error: str = ""
 
 
-def run_job(db: Database, job: Job, *, is_stopped: IsStopped = lambda: False, if_due: bool = True) -> Outcome:
+def run_job(
+    db: Database,
+    job: Job,
+    *,
+    is_stopped: IsStopped = lambda: False,
+    if_due: bool = True,
+    notes_quiet: bool = True,
+) -> Outcome:
     """Run a job in a database and note how that went; with `if_due` only if it is due. An error of the job is logged and noted, not raised.
 
-    Raises Django's database errors if nothing can be noted.
+    Without `notes_quiet` nothing is noted of a continual job that found nothing to do. Raises Django's database errors if nothing
+    can be noted.
     """
     if job.is_continual:
-        return _run(db, job, is_stopped)
+        return _run(db, job, is_stopped, notes_quiet=notes_quiet)
     if if_due and not _is_due(db, job):
         return Outcome(state=State.NOT_DUE)
     with session_lock(db, job.lock) as is_alone:
@@ -125,47 +140,92 @@ def run_job(db: Database, job: Job, *, is_stopped: IsStopped = lambda: False, if
         return _run(db, job, is_stopped)
 
 
-def start(stopped: threading.Event, jobs: Iterable[Job], *, pause: float | None = None) -> list[threading.Thread]:
-    """Start a thread for each job, in which it runs when it is due. They end soon after `stopped` is set."""
-    threads = [
-        threading.Thread(
-            target=_repeat,
-            args=[stopped, job, pause or min(job.every, _LONGEST_PAUSE).total_seconds()],
-            name=job.name,
-            daemon=True,
-        )
-        for job in jobs
-    ]
-    for thread in threads:
-        thread.start()
-    return threads
+def start(stopped: threading.Event, jobs: Iterable[Job], *, pause: float | None = None) -> threading.Thread:
+    """Run each job when it is due, until `stopped` is set; the thread that is returned ends when no job runs any more.
+
+    A job that takes long, or hangs, holds up no other.
+    """
+    turns = [_Turn(job=job, pause=pause or min(job.every, _LONGEST_PAUSE).total_seconds()) for job in jobs]
+    thread = threading.Thread(target=_run_when_due, args=[stopped, turns], name="jobs", daemon=True)
+    thread.start()
+    return thread
 
 
-def _repeat(stopped: threading.Event, job: Job, pause: float) -> None:
-    # Processes begin at the same time; later they should not.
-    while not stopped.wait(pause * random.uniform(0.5, 1)):  # noqa: S311 - not a secret
-        if not job.is_on():
-            continue
-        for db in job.databases:
-            _run_and_close(db, job, stopped)
+@dataclass(kw_only=True, eq=False)
+class _Turn:
+    """When this process runs a job next."""
+
+    job: Job
+    pause: float
+    """The longest time between two runs, in seconds."""
+    at: float = 0
+    """By time.monotonic()."""
+    is_running: bool = False
+    next_note: dict[str, float] = field(default_factory=dict)
+    """When it may note a run that found nothing to do, by the alias of the database."""
+
+    def put_off(self, at_least: float = 0) -> None:
+        # Processes begin at the same time; later they should not.
+        pause = self.pause * random.uniform(0.5, 1)  # noqa: S311 - not a secret
+        self.at = time.monotonic() + max(pause, at_least)
 
 
-def _run_and_close(db: Database, job: Job, stopped: threading.Event) -> None:
+def _run_when_due(stopped: threading.Event, turns: Sequence[_Turn]) -> None:
+    threads = JobThreads()
+    for turn in turns:
+        turn.put_off()
+    while not stopped.wait(max(0, _next_at(turns) - time.monotonic())):
+        for turn in turns:
+            if turn.at > time.monotonic():
+                continue
+            turn.put_off()  # from the end of the run, once that is known
+            if turn.is_running or not turn.job.is_on():
+                continue
+            turn.is_running = True
+            try:
+                threads.run(partial(_take, turn, stopped))
+            except RuntimeError:  # no memory, or no more threads
+                logger.exception("a background job could not be started and will be tried again: %s", turn.job.name)
+                turn.is_running = False
+    threads.end()
+
+
+def _next_at(turns: Sequence[_Turn]) -> float:
+    return min((turn.at for turn in turns), default=threading.TIMEOUT_MAX)
+
+
+def _take(turn: _Turn, stopped: threading.Event) -> None:
+    """Run a job in its databases."""
+    pause = 0.0
     try:
-        run_job(db, job, is_stopped=stopped.is_set)
-    except Error:
-        logger.warning("a background job could not be noted and will be tried again: %s", job.name, exc_info=True)
+        for db in turn.job.databases:
+            if _has_failed(turn, db, stopped):
+                connections.close_all()  # because of the state in which they may be
+                pause = _REST.total_seconds()
     finally:
-        # Not ones of the connections that `serve` counts, so they are not kept.
-        db.connection.close()
-        primary.connection.close()
+        turn.put_off(pause)
+        turn.is_running = False
+
+
+def _has_failed(turn: _Turn, db: Database, stopped: threading.Event) -> bool:
+    """Run a job in a database; return whether that failed."""
+    now = time.monotonic()
+    notes_quiet = turn.next_note.get(db.alias, now) <= now
+    if notes_quiet:
+        turn.next_note[db.alias] = now + _LOOK.total_seconds()
+    try:
+        outcome = run_job(db, turn.job, is_stopped=stopped.is_set, notes_quiet=notes_quiet)
+    except Error:
+        logger.warning("a background job could not be noted and will be tried again: %s", turn.job.name, exc_info=True)
+        return True
+    return outcome.state is State.FAILED
 
 
 def _is_due(db: Database, job: Job) -> bool:
     return not db.rows(JobRun.objects).filter(pk=job.name, next_at__gt=timezone.now()).exists()
 
 
-def _run(db: Database, job: Job, is_stopped: IsStopped) -> Outcome:
+def _run(db: Database, job: Job, is_stopped: IsStopped, *, notes_quiet: bool = True) -> Outcome:
     started_at = timezone.now()
     soon = min(job.every, RETRY)
     if not job.is_continual:
@@ -175,7 +235,7 @@ def _run(db: Database, job: Job, is_stopped: IsStopped) -> Outcome:
     try:
         result = job.run(db, is_stopped)
     except Exception as error:
-        # Also an error of the program, because it must not end the thread of the job for good: it is logged with its traceback,
+        # Also an error of the program, because it must not end the job for good: it is logged with its traceback,
         # noted as failed, and the job tried again.
         level = logging.WARNING if isinstance(error, _EXPECTED) else logging.ERROR
         logger.log(level, "a background job failed and will be tried again: %s", job.name, exc_info=True)
@@ -187,7 +247,7 @@ def _run(db: Database, job: Job, is_stopped: IsStopped) -> Outcome:
             logger.info("background job: %s", job.name, extra=dict(result))
     now = timezone.now()
     is_quiet = job.is_continual and not outcome.counts and not outcome.error
-    if is_quiet and db.rows(JobRun.objects).filter(pk=job.name, finished_at__gt=now - QUIET).exists():
+    if is_quiet and (not notes_quiet or _was_noted_after(db, job, now - QUIET)):
         return outcome
     ended: dict[str, Any] = {
         "started_at": started_at,
@@ -200,6 +260,10 @@ def _run(db: Database, job: Job, is_stopped: IsStopped) -> Outcome:
         ended["succeeded_at"] = now
     db.rows(JobRun.objects).update_or_create(pk=job.name, defaults=ended)
     return outcome
+
+
+def _was_noted_after(db: Database, job: Job, at: datetime) -> bool:
+    return db.rows(JobRun.objects).filter(pk=job.name, finished_at__gt=at).exists()
 
 
 def _in_words(error: Exception) -> str:

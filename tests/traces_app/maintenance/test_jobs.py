@@ -70,19 +70,19 @@ def test_continual_jobs_store_hours_and_index_messages(project: Project) -> None
     message = {"role": "assistant", "created_at": created_at, "agent_steps": [{"iteration": 0, "tool_calls": calls}]}
     store(project, {"external_id": "a", **message})
     stopped = threading.Event()
-    threads = start(stopped, [job for job in JOBS if job.is_continual], pause=0.05)
+    continual = [job for job in JOBS if job.is_continual]
+    thread = start(stopped, continual, pause=0.05)
     wait_until(
         lambda: ToolPeriod.objects.filter(project=project).exists() and not unread(primary, Reader.SEARCH).exists()
     )
     stopped.set()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    thread.join(60)
+    assert not thread.is_alive()
     assert not unread(primary, Reader.SEARCH).exists()
     assert SearchSegment.objects.count() == 1
     assert ToolPeriod.objects.filter(project=project, unit="hour", calls=1).count() == 1
     assert noted("index_search").counts["messages"] == 1
-    assert set(JobRun.objects.filter(error="").values_list("pk", flat=True)) == {thread.name for thread in threads}
+    assert set(JobRun.objects.filter(error="").values_list("pk", flat=True)) == {job.name for job in continual}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -149,7 +149,7 @@ def test_program_error_of_job_is_noted_and_tried_again(staff: Client, settings: 
 
     settings.TRACESITE_METRICS_TOKEN = "a-token-of-the-tests"
     stopped = threading.Event()
-    (thread,) = start(stopped, [replace(BY_NAME["index_search"], run=run)], pause=0.02)
+    thread = start(stopped, [replace(BY_NAME["index_search"], run=run)], pause=0.02)
     wait_until(lambda: len(runs) == 2)
     assert "failed ZeroDivisionError" in text_of(staff.get("/admin/traces_app/jobrun/"))
     lines = Client().get("/metrics", headers={"Authorization": "Bearer a-token-of-the-tests"}).content.decode()
@@ -231,7 +231,7 @@ def test_work_goes_on_until_a_signal() -> None:
     other.start()
     call_command("work")
     other.join()
-    assert not [thread for thread in threading.enumerate() if thread.name in BY_NAME]
+    assert not [thread for thread in threading.enumerate() if thread.name in ("jobs", "job")]
 
 
 @pytest.mark.parametrize(

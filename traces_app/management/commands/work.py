@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -113,13 +112,11 @@ def _work(jobs: Sequence[Job], is_over: Callable[[], bool]) -> None:
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        threads = start(stopped, jobs)
+        thread = start(stopped, jobs)
         while not (stopped.wait(1) or is_over()):
             pass
         stopped.set()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        for thread in threads:
-            thread.join(max(0, deadline - time.monotonic()))
+        thread.join(PATIENCE_SECONDS)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
