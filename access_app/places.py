@@ -205,7 +205,7 @@ _REFUSE: Final = f"""
 
 
 def tables_with_project() -> list[str]:
-    """Return the tables of traces whose rows name their project, besides those of queues and statistics."""
+    """Return the tables of traces whose rows name their project, besides the log of changes and statistics."""
     return [
         model._meta.db_table for model in apps.get_models() if is_of_traces(model) and model._meta.model_name in _ROOTS
     ]

@@ -876,7 +876,7 @@ class MessageSeal(models.Model):
     parts = models.BinaryField()
     """An HMAC of 16 bytes for the rows of each of `kinds`."""
     nonces = models.BinaryField()
-    """The nonces of the marks that led to it, 8 bytes each, so that none of them counts again."""
+    """The nonces of the tokens that led to it, 8 bytes each, so that none of them counts again."""
     mac = models.BinaryField()
     """HMAC of 16 bytes of the columns above."""
 

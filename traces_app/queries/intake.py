@@ -27,7 +27,7 @@ from .overview import Period
 
 TRACES = "traces"
 MOST_WAITING = 10_000
-"""Messages of the queue of the search index that are counted."""
+"""Changes that wait for the search index, as far as they are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)

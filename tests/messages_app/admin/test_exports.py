@@ -207,7 +207,7 @@ def test_export_of_a_search_goes_on_where_it_stopped(
     # Names are found on every page of a search, and each is exported once.
     store(project, "needle", content="hay", at=NOON - timedelta(days=1))
     monkeypatch.setattr(found, "SECONDS", -1.0)
-    monkeypatch.setattr(found, "QUEUED_AT_A_TIME", 3)
+    monkeypatch.setattr(found, "UNINDEXED_AT_A_TIME", 3)
     monkeypatch.setattr(walks, "ROWS_AT_A_TIME", 7)
     contents = [row["content"] for row in exported(staff, MESSAGES, "jsonl", q="needle")]
     assert contents == [*(f"needle {number}" for number in range(29, -1, -1)), "Because.", "hay"]

@@ -21,7 +21,7 @@ SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/messag
 CALLS = "/admin/traces_app/toolcall/"
 
 
-@pytest.fixture(params=["queued", "indexed"], autouse=True)
+@pytest.fixture(params=["new", "indexed"], autouse=True)
 def weather(request: pytest.FixtureRequest, project: Project) -> None:
     store(project, question(), answer(), title="The weather")
     if request.param == "indexed":
@@ -54,8 +54,8 @@ def test_rows_show_where_the_terms_are(admin_client: Client) -> None:
         path, anchor = place.split("#")
         assert f'id="{anchor}"' in admin_client.get(path).content.decode()
         assert "field-found" not in admin_client.get(url).content.decode()
-        is_queued = unread(primary, Reader.SEARCH).exists()
-        assert ("newer messages were read directly" in text_of(page)) is is_queued
+        is_unindexed = unread(primary, Reader.SEARCH).exists()
+        assert ("newer messages were read directly" in text_of(page)) is is_unindexed
 
 
 def test_text_that_has_several_terms_is_shown_once(admin_client: Client) -> None:
@@ -109,7 +109,7 @@ def test_search_that_takes_long_says_where_it_stopped(
     times = [NOON + timedelta(days=number) for number in range(1, 200)]
     store(project, *(question(external_id=f"m{number}", created_at=at) for number, at in enumerate(times)))
     monkeypatch.setattr(found, "SECONDS", -1.0)
-    monkeypatch.setattr(found, "QUEUED_AT_A_TIME", 10)
+    monkeypatch.setattr(found, "UNINDEXED_AT_A_TIME", 10)
     page = admin_client.get(MESSAGES, {"q": "there is no atlantis"})
     assert "The search took long and stopped at" in text_of(page)
     pages = 1

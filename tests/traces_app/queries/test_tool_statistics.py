@@ -420,7 +420,7 @@ def test_stored_days_are_read_instead_of_rows(site: Site) -> None:
     site.store(1, 4 * 24 * 60, [call(), call(20)])
     site.roll_up(0)
     assert ToolPeriod.objects.filter(project=site.project, unit="day").aggregate(n=Count("pk"))["n"] == 1
-    # Behind the back of the writes that mark hours: who still reads rows would notice.
+    # Behind the back of the writes that log changes: who still reads rows would notice.
     ToolCall.with_deleted.filter(project=site.project).update(duration_ms=99)
     (found,) = statistics(
         primary, list(Tool.objects.values_list("pk", flat=True)), [site.project.pk], IdRange()

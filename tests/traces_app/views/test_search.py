@@ -19,7 +19,7 @@ from traces_app.maintenance.search_index import index_changed
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(params=["queued", "indexed"])
+@pytest.fixture(params=["new", "indexed"])
 def searched(request: pytest.FixtureRequest, weather: SessionOutcome) -> SessionOutcome:
     if request.param == "indexed":
         index_changed(primary, patience=timedelta(0))
@@ -135,10 +135,10 @@ def test_texts_of_events_are_found(owner: Caller, project: Project) -> None:
         {**event, "type": "tool_call_start", "id": "e2", "data": {"call_id": "c1", "name": "hose", "args": {"l": 7}}},
     ]
     assert owner.post("events/", {"events": events}).status == 200
-    (queued,) = owner.get("search/", q="event:orchids").results
+    (unindexed,) = owner.get("search/", q="event:orchids").results
     index_changed(primary, patience=timedelta(0))
     (indexed,) = owner.get("search/", q="event:orchids").results
-    assert indexed == queued
+    assert indexed == unindexed
     (hit,) = indexed["hits"]
     assert (hit["kind"], hit["before"], hit["match"]) == ("event", "task: Water the ", "orchids")
     # What calls say is not said twice.
@@ -148,7 +148,7 @@ def test_texts_of_events_are_found(owner: Caller, project: Project) -> None:
 def test_masked_values_are_found_nowhere(owner: Caller, project: Project) -> None:
     secret = "sk-proj-" + "Zq7" * 16
     store(project, question(content=f"My key is {secret}."), external_id="secret", title=f"About {secret}")
-    for _way in ("queued", "indexed"):
+    for _way in ("new", "indexed"):
         for path in ("search/", "sessions/", "messages/"):
             assert owner.get(path, q=secret).results == []
             assert secret not in owner.get(path, q="my key is").body.decode()

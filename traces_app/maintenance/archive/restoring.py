@@ -3,8 +3,8 @@
 Each project and period is one transaction, so that a process that is killed restores it or does not. A message that the database
 has is left as it is, with everything below it; so is a session. The archive keeps its files.
 
-What is derived is not in the archive: the counters of sessions are recounted, and the messages are queued for the search
-and to be sealed.
+What is derived is not in the archive: the counters of sessions are recounted, and the messages are noted in the log of
+changes, from which the rest is made.
 """
 
 # ruff: noqa: S608 - SQL is built from the texts in this file and the names of tables and columns

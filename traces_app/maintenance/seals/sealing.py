@@ -72,7 +72,7 @@ class SealReport:
     """Number and HMAC of the newest batch: in the log it is an anchor outside of the database."""
 
 
-class _Marked(NamedTuple):
+class _ToSeal(NamedTuple):
     """A message that was written, as it is and as it was sealed before."""
 
     id: UUID
@@ -141,12 +141,12 @@ def _seal(
         # A period without partition was dropped with its messages.
         of_stored = [one for one in written if _period_of(one.message_id, stored)]
         again = place.state.get(AGAIN, 0)
-        marked = _with_genuine_tokens(db, of_stored, again, report)
-        sealed = [one.id for one in marked if one.state == MessageSeal.State.SEALED]
+        to_seal = _with_genuine_tokens(db, of_stored, again, report)
+        sealed = [one.id for one in to_seal if one.state == MessageSeal.State.SEALED]
         columns = layout()
         found = digests(db, sealed, columns)
-        groups: dict[tuple[int | None, Period], list[_Marked]] = defaultdict(list)
-        for one in marked:
+        groups: dict[tuple[int | None, Period], list[_ToSeal]] = defaultdict(list)
+        for one in to_seal:
             if period := _period_of(one.id, stored):
                 groups[one.project_id, period].append(one)
         for (project_id, period), members in groups.items():
@@ -158,7 +158,7 @@ def _seal(
         move(db, place, changes)
 
 
-def _with_genuine_tokens(db: Database, written: Sequence[Change], again: int, report: SealReport) -> list[_Marked]:
+def _with_genuine_tokens(db: Database, written: Sequence[Change], again: int, report: SealReport) -> list[_ToSeal]:
     """Return the messages with at least one token that the application made and that did not count before, in order.
 
     Up to the position `again` a token that counted before is no attempt: the row may have been read before.
@@ -182,7 +182,7 @@ def _with_genuine_tokens(db: Database, written: Sequence[Change], again: int, re
             before[message_id] = state, project_id
     rows = db.rows(Message.with_deleted).filter(pk__in=message_ids, pk__gte=message_ids[0], pk__lte=message_ids[-1])
     present = {pk: (project_id, done) for pk, project_id, done in rows.values_list("pk", "project_id", "is_completed")}
-    marked = []
+    to_seal = []
     refused = []
     for message_id in message_ids:
         state_before, project_before = before.get(message_id, ("", None))
@@ -194,18 +194,18 @@ def _with_genuine_tokens(db: Database, written: Sequence[Change], again: int, re
             state = MessageSeal.State.SEALED if is_completed else MessageSeal.State.OPEN
             if is_completed is None:
                 state = MessageSeal.State.REMOVED
-            marked.append(_Marked(message_id, project_id, state, state_before, b"".join(sorted(fresh))))
+            to_seal.append(_ToSeal(message_id, project_id, state, state_before, b"".join(sorted(fresh))))
     if refused:
         _record_refused(db, refused)
         report.refused += len(refused)
-    return marked
+    return to_seal
 
 
 def _write_batch(
     db: Database,
     project_id: int | None,
     period: Period,
-    members: Sequence[_Marked],
+    members: Sequence[_ToSeal],
     found: Mapping[UUID, Mapping[str, bytes]],
     report: SealReport,
 ) -> None:
@@ -277,7 +277,7 @@ def _record_refused(db: Database, message_ids: Sequence[UUID]) -> None:
         db.actor,
         object_type="message",
         result=AuditResult.REFUSED,
-        detail={"marks": len(message_ids), "messages": some},
+        detail={"refused": len(message_ids), "messages": some},
     )
 
 

@@ -80,7 +80,7 @@ class Tally:
     waiting: int = 0
     """Written by the application and not sealed since."""
     unsealed: int = 0
-    """Completed, without a seal or a mark: older than sealing, or added by SQL."""
+    """Completed, without a seal or a token: older than sealing, or added by SQL."""
     unreadable: int = 0
     """Sealed with columns that this version does not have any more."""
     keyless: int = 0
@@ -148,7 +148,7 @@ def verify(
 ) -> Iterator[Finding]:
     """Yield the messages of the scope that differ from their seals; fill in `tally` on the way.
 
-    `is_strict`: also the completed messages without a seal or a mark, which SQL may have added. `progress` is called after
+    `is_strict`: also the completed messages without a seal or a token, which SQL may have added. `progress` is called after
     each batch.
     """
     layouts = {

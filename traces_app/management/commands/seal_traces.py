@@ -39,14 +39,16 @@ class Command(TracesCommand, AuditedCommand):
         scope = VerifiedRange.between(time_named("--from", from_), time_named("--until", until))
         total = seal_changed(self.db, patience=timedelta(0))
         if unsealed:
-            for _marked in log_unsealed(self.db, scope.first, scope.after, row.pk if row else None):
+            for _noted in log_unsealed(self.db, scope.first, scope.after, row.pk if row else None):
                 total = _sum(total, seal_changed(self.db, patience=timedelta(0)))
         self.stdout.write(
             f"Sealed {total.sealed:,} messages, sealed {total.resealed:,} again after changes; {total.removed:,} were "
             f"removed, {total.opened:,} opened again."
         )
         if total.refused:
-            self.stderr.write(f"{total.refused:,} messages were marked by somebody else, and were not sealed.")
+            self.stderr.write(
+                f"{total.refused:,} messages have tokens that Tracesite did not make, and were not sealed."
+            )
 
 
 def _sum(left: SealReport, other: SealReport) -> SealReport:

@@ -4,8 +4,8 @@ The index names candidates: rows that may have a term. Their texts are read and 
 QuerySet decides which of them its reader may see. So a hit is never outdated, deleted or somebody else's, whatever the index
 holds. Messages that are not indexed yet are candidates themselves.
 
-Sources (segments of the index, parts of the queue) are read in the order of their bounds, and no hit is returned before all
-sources are read that may have one before it. A session is found by any of its messages.
+Sources (segments of the index, some of the messages that are not indexed) are read in the order of their bounds, and no hit is
+returned before all sources are read that may have one before it. A session is found by any of its messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COMPARED_AT_A_TIME = 50
 _MESSAGES_OF_SESSION = (1, 4, 20)
 """Messages of a session that are compared: the newest first, then many at a time."""
 _MOST_CANDIDATES = 3_200
-QUEUED_AT_A_TIME = 200
+UNINDEXED_AT_A_TIME = 200
 _ROWS_OF_TERM = (4, 60)
 """Rows of a message that are read for a term: a few first, then many at a time."""
 _AROUND = 60
@@ -116,12 +116,12 @@ def find(
 
 @dataclass
 class _Source:
-    """Messages that are read together: a segment, or a part of the queue."""
+    """Messages that are read together: a segment, or some that are not indexed."""
 
     bound: UUID
     """The first message (or session) in reading order, or one before it."""
     segment: UUID | None = None
-    queued: Sequence[UUID] = ()
+    unindexed: Sequence[UUID] = ()
     """Messages, or sessions of messages."""
 
 
@@ -149,8 +149,8 @@ class _Search:
     """The rows of each loaded segment, for each indexed term."""
     in_sessions: list[tuple[NDArray[np.bytes_], NDArray[np.bytes_]]] = field(default_factory=list)
     """The candidates of each loaded segment for a search of sessions: sessions, ascending, and their messages."""
-    queued_of: dict[UUID, list[UUID]] = field(default_factory=dict)
-    """The queued messages of each session, for a search of sessions."""
+    unindexed_of: dict[UUID, list[UUID]] = field(default_factory=dict)
+    """The messages of each session that are not indexed, for a search of sessions."""
     sizes: Sizes = field(default_factory=dict)
     pool: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros(0, dtype="S16"))
     """Candidates that were not compared yet, ascending."""
@@ -158,7 +158,7 @@ class _Search:
     candidates_at_a_time: int = COMPARED_AT_A_TIME
     listed: list[UUID] = field(default_factory=list)
     """The next candidates, in reading order, that are in the list."""
-    queued: set[UUID] = field(default_factory=set)
+    unindexed: set[UUID] = field(default_factory=set)
     """Messages that the index does not have as they are."""
     hits: dict[UUID, list[Hit]] = field(default_factory=dict)
     refused: set[UUID] = field(default_factory=set)
@@ -205,11 +205,13 @@ class _Search:
     def _sources(self) -> list[_Source]:
         within = {} if self.unit == "session" else self._messages().of("message_id")
         # Before the segments: what is indexed meanwhile is in both, and never in none.
-        self.queued = unindexed(self.db, within=Q(**within))
-        in_order = sorted(self._queued_sessions() if self.unit == "session" else self.queued, reverse=self.newest_first)
+        self.unindexed = unindexed(self.db, within=Q(**within))
+        in_order = sorted(
+            self._unindexed_sessions() if self.unit == "session" else self.unindexed, reverse=self.newest_first
+        )
         sources = [
-            _Source(bound=in_order[first], queued=in_order[first : first + QUEUED_AT_A_TIME])
-            for first in range(0, len(in_order), QUEUED_AT_A_TIME)
+            _Source(bound=in_order[first], unindexed=in_order[first : first + UNINDEXED_AT_A_TIME])
+            for first in range(0, len(in_order), UNINDEXED_AT_A_TIME)
         ]
         of: Literal["message", "session"] = "session" if self.unit == "session" else "message"
         sources += [
@@ -218,10 +220,10 @@ class _Search:
         ]
         return sorted(sources, key=lambda source: source.bound, reverse=self.newest_first)
 
-    def _queued_sessions(self) -> Collection[UUID]:
-        for message_id, session_id in sessions_of(self.db, self.queued).items():
-            self.queued_of.setdefault(session_id, []).append(message_id)
-        return self.queued_of
+    def _unindexed_sessions(self) -> Collection[UUID]:
+        for message_id, session_id in sessions_of(self.db, self.unindexed).items():
+            self.unindexed_of.setdefault(session_id, []).append(message_id)
+        return self.unindexed_of
 
     def _messages(self) -> IdRange:
         """Return the range of the messages (or sessions). The rows below a message share the upper half of its id."""
@@ -234,7 +236,10 @@ class _Search:
         )
 
     def _load(self, sources: Sequence[_Source]) -> None:
-        candidates = [self.pool, *(self._queued_candidates(source.queued) for source in sources if source.queued)]
+        candidates = [
+            self.pool,
+            *(self._unindexed_candidates(source.unindexed) for source in sources if source.unindexed),
+        ]
         segments = [source.segment for source in sources if source.segment is not None]
         if self.unit == "call":
             # A call is one row, so rows that lack a term need not be read.
@@ -266,7 +271,7 @@ class _Search:
         self.in_sessions.append((sessions[order], messages[order]))
         return np.unique(sessions)
 
-    def _queued_candidates(self, messages: Sequence[UUID]) -> NDArray[np.bytes_]:
+    def _unindexed_candidates(self, messages: Sequence[UUID]) -> NDArray[np.bytes_]:
         rows: Iterable[UUID] = messages
         if self.unit == "call":
             periods = IdRange(lower=min(messages), upper=UUID(int=max(messages).int + 1)).periods_of("pk")
@@ -350,7 +355,7 @@ class _Search:
 
     def _messages_of(self, session: UUID) -> list[UUID]:
         """Return the messages of a session that may have the terms, newest first."""
-        messages_found = set(self.queued_of.get(session, ()))
+        messages_found = set(self.unindexed_of.get(session, ()))
         for sessions, messages in self.in_sessions:
             first, after = (np.searchsorted(sessions, session.bytes, side=side) for side in ("left", "right"))
             messages_found.update(map(_uuid, messages[first:after]))
@@ -372,7 +377,7 @@ class _Search:
         }
 
     def _compare_messages(self, hits: dict[UUID, dict[int, Hit]]) -> None:
-        for row in texts_of_messages(self.db, [key for key in hits if key in self.queued]):
+        for row in texts_of_messages(self.db, [key for key in hits if key in self.unindexed]):
             self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
         first = 0
         for count in _growing(_ROWS_OF_TERM):
@@ -384,7 +389,7 @@ class _Search:
             first += count
         # What the index does not tell is looked for in all rows.
         if self.query.excluded or len(self.indexed) < len(self.query.wanted):
-            left = [key for key, by_term in hits.items() if key not in self.queued and self._has_indexed(by_term)]
+            left = [key for key, by_term in hits.items() if key not in self.unindexed and self._has_indexed(by_term)]
             for row in texts_of_messages(self.db, left):
                 self._look_at(row, row.message_id, hits[row.message_id], is_whole=True)
 
@@ -393,7 +398,7 @@ class _Search:
         rows: dict[Kind, set[UUID]] = defaultdict(set)
         for message, by_term in hits.items():
             missing = [number for number in range(len(self.indexed)) if number not in by_term]
-            for number in missing if message not in self.queued else ():
+            for number in missing if message not in self.unindexed else ():
                 for kind, row_id in self._candidates(message, number)[first:after]:
                     rows[kind].add(row_id)
         return rows

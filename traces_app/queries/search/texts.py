@@ -50,8 +50,8 @@ class Kind(IntEnum):
 
 
 class Mark(IntEnum):
-    """A property of rows that the index knows besides their texts, for a filter that few rows pass. It changes only when its message is
-    queued."""
+    """A property of rows that the index knows besides their texts, for a filter that few rows pass. It changes only
+    by writes that note its message in the log of changes."""
 
     FAILED = 1
     """A call that failed."""

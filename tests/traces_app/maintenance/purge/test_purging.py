@@ -509,7 +509,7 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
         Session.objects.update(title="", external_id="stays")
     purge(primary, scope)
     assert places_of(PLANTED, *below) == set()
-    # The documented exceptions: a key is a digest and an id, a mark and a seal are an id and an HMAC, until the month is purged.
+    # The documented exceptions: a key is a digest and an id, a token and a seal are an id and an HMAC, until the month is purged.
     keys = set() if way == "trashed session" else {"messages_app_messagekey"}
     assert places_of(message.pk) == keys | {"messages_app_change"}
     assert places_of(message.session_id) == ({"messages_app_session"} if way == "trashed message" else set())

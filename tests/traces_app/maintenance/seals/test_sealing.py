@@ -158,7 +158,7 @@ def test_mark_counts_once(project: Project) -> None:
     assert seal().refused == 1
     assert set(verify()) == {str(message_id), str(other)}
     refused = AuditEntry.objects.get(result="refused")
-    assert refused.detail == {"marks": 1, "messages": [str(message_id)]}
+    assert refused.detail == {"refused": 1, "messages": [str(message_id)]}
 
 
 @pytest.mark.django_db
@@ -259,7 +259,7 @@ def test_columns_of_later_versions_do_not_break_seals(project: Project, monkeypa
 
 
 @pytest.mark.django_db
-def test_open_runs_are_not_marked(project: Project) -> None:
+def test_open_runs_have_no_tokens(project: Project) -> None:
     store(project, answer(is_completed=False))
     store(project, answer(is_completed=False, metadata={"n": 1}))
     assert not tokens()
@@ -268,7 +268,7 @@ def test_open_runs_are_not_marked(project: Project) -> None:
 
 
 @pytest.mark.django_db
-def test_marks_wait_for_more_changes(project: Project) -> None:
+def test_changes_wait_for_more(project: Project) -> None:
     store_run(project)
     assert seal_changed(primary, patience=timedelta(minutes=1)) == SealReport()
     assert summary()["waiting"] == 2
