@@ -439,6 +439,7 @@ def test_result_is_a_row_of_its_own_and_rewrites_no_content(project: Project) ->
         assert cursor.fetchall() == [
             ("messages_app_reference_y2026m03", "messages_app_message_y2026m03"),
             ("traces_app_agentstep_y2026m03", "messages_app_message_y2026m03"),
+            ("traces_app_errorpattern_y2026m03", "messages_app_message_y2026m03"),
             ("traces_app_runvector_y2026m03", "messages_app_message_y2026m03"),
             ("traces_app_toolcall_y2026m03", "messages_app_message_y2026m03"),
             ("traces_app_toolresult_y2026m03", "traces_app_toolcall_y2026m03"),

@@ -149,6 +149,7 @@ def test_month_dropped_by_another_process_is_created_again() -> None:
     month = Period.of(NOON)
     leaves = [
         "traces_app_runvector",
+        "traces_app_errorpattern",
         "traces_app_toolresult",
         "traces_app_toolcall",
         "traces_app_agentstep",
