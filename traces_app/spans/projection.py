@@ -397,27 +397,7 @@ def _replace_messages(
 
     `homes` are the first traces of the groups that share calls. Raise _RefusedError.
     """
-    digests = {
-        UUID(message.id): stored.digests.get(UUID(message.id), b"")
-        for id_, session in sessions.items()
-        if _goes_on(stored.pieces[id_])
-        for message in session.messages or ()
-        if message.id
-    }
-    names = {
-        UUID(message.id): session.external_id
-        for session in sessions.values()
-        for message in session.messages or ()
-        if message.id
-    }
-    # Those of whose rows the digests are known, and that stay where they are, are replaced row by row.
-    staying = {
-        message.pk for message in old if digests.get(message.pk) and names[message.pk] == message.session.external_id
-    }
-    gone = [message for message in old if message.pk not in staying]
-    for message in gone:
-        if message.pk in digests:
-            digests[message.pk] = b""
+    digests, gone = _digests_and_gone(sessions, stored, old)
     remove_messages(db, [message.pk for message in gone])
     outcomes = ingest(db, project_id, list(sessions.values()), digests=digests)
     refused = {
@@ -463,6 +443,33 @@ def _replace_messages(
         _go_on(db, session, [message for message in old if message.session_id == session.pk])
     _remove_empty_sessions(db, project_id, list(sessions), old, outcomes)
     return dict(zip(sessions, outcomes, strict=True))
+
+
+def _digests_and_gone(
+    sessions: Mapping[str, records.Session], stored: _Stored, old: Sequence[Message]
+) -> tuple[dict[UUID, bytes], list[Message]]:
+    """Return the digests of the stored rows of messages, b"" for those that are stored anew and of a trace that goes on; and the
+    old messages that are removed.
+
+    A message stays, and is replaced row by row, if the digests of its rows are known and it stays in its session.
+    """
+    new = {
+        UUID(message.id): (id_, session.external_id)
+        for id_, session in sessions.items()
+        for message in session.messages or ()
+        if message.id
+    }
+    staying = {
+        message.pk
+        for message in old
+        if message.pk in stored.digests and message.pk in new and new[message.pk][1] == message.session.external_id
+    }
+    digests = {
+        message_id: stored.digests[message_id] if message_id in staying else b""
+        for message_id, (trace_id, _name) in new.items()
+        if message_id in staying or _goes_on(stored.pieces[trace_id])
+    }
+    return digests, [message for message in old if message.pk not in staying]
 
 
 def _last_of_group(trace_id: str, lasts: Mapping[str, UUID], homes: Mapping[str, str]) -> UUID | None:

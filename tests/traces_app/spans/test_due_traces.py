@@ -209,6 +209,10 @@ def test_only_rows_that_differ_are_written(project: Project) -> None:
     made()
     assert {table: versions(table) for table in before} == after
     assert Change.objects.count() == changes
+    send(project, ROOT)
+    made()
+    assert {table: versions(table) for table in before} == after
+    assert Message.objects.get(role="assistant").is_completed
     assert not disagreements(primary, list(Session.objects.values_list("pk", flat=True)))
 
 
