@@ -30,8 +30,8 @@ SHORTEST_REST = timedelta(seconds=1)
 LEASE = timedelta(seconds=10)
 """After this time a trace is taken again, in case the process that took it was killed; twice as long after each further attempt."""
 LONGEST_LEASE = timedelta(hours=1)
-IDLE = timedelta(hours=1)
-"""A large trace to which nothing is delivered for so long loses its row."""
+IDLE = timedelta(minutes=10)
+"""A trace to which nothing is delivered for so long loses its row; if more comes, its messages are written whole once."""
 
 # Beside the deliveries that were new, as `NEW (project_id, trace_id)`; the parameters are traces, whether each is over, and when
 # each is due. In one order, so that senders of the same traces wait for each other and do not deadlock.
