@@ -145,7 +145,7 @@ def test_audit_log_names_what_was_sealed_again(project: Project) -> None:
 
 
 @pytest.mark.django_db
-def test_mark_counts_once(project: Project) -> None:
+def test_token_counts_once(project: Project) -> None:
     message_id = store_run(project)
     stolen = tokens()[message_id]
     seal()
