@@ -151,7 +151,7 @@ class Conf:
     BACKGROUND_JOBS = Setting(
         True,
         env.boolean,
-        "whether a process beside `serve` adds up statistics of tools, indexes messages for the search, stores vectors of runs and patterns of errors, applies masking that an owner asked for, [seals](audit.md#seals) messages, and chains the [audit log](audit.md); otherwise run `work`",
+        "whether a process beside `serve` makes the [messages of spans](otlp.md#when-messages-can-be-read), adds up statistics of tools, indexes messages for the search, stores vectors of runs and patterns of errors, applies masking that an owner asked for, [seals](audit.md#seals) messages, and chains the [audit log](audit.md); otherwise run `work`",
     )
     STALE_RUN_HOURS = Setting(
         24,
