@@ -23,5 +23,5 @@ def test_period_that_one_table_lacks_is_found(db: None, length: Length, suffix: 
     assert contradictions(connection.connection) == []
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE traces_app_event_{suffix}")
-    lacking = f"1 periods that some tables have and others lack, such as ('{suffix}', 12)"
+    lacking = f"1 periods that some tables have and others lack, such as ('{suffix}', 13)"
     assert contradictions(connection.connection) == [lacking]

@@ -297,7 +297,8 @@ def get(site: Site, path: str) -> list[dict[str, Any]]:
 
 
 def read(site: Site, path: str) -> Any:
-    status, body = site.server.get(f"/api/v1/{path}", {"Authorization": f"Bearer {site.key}"})
+    headers = {"Authorization": f"Bearer {site.key}", "Prefer": "wait=10"}
+    status, body = site.server.get(f"/api/v1/{path}", headers)
     assert status == 200, body
     return json.loads(body)
 
