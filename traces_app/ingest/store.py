@@ -220,9 +220,8 @@ def _store(db: Database, context: Context, batch: Sequence[Redacted]) -> list[Se
             for first in range(0, len(new_messages), AT_A_TIME):
                 insert_rows(db, _new_rows(db, context, new_messages[first : first + AT_A_TIME]))
             firsts = [message for message in admitted if message.known and message.first is None]
-            replaced = [message for message in firsts if message.id is not None and context.digests.get(message.id)]
-            merge(db, context, [message for message in firsts if message not in replaced] if replaced else firsts)
-            overwrite(db, context, replaced)
+            merge(db, context, [message for message in firsts if not _is_replaced(context, message)])
+            overwrite(db, context, [message for message in firsts if _is_replaced(context, message)])
             # A message that occurs twice in a batch is merged into its first occurrence, in the order of the batch.
             for message in admitted:
                 if message.first is not None:
@@ -285,6 +284,10 @@ def _identify(db: Database, context: Context, messages: Sequence[PendingMessage]
         if kept is not None and message.first is None:
             brought[kept] = message
     return claims
+
+
+def _is_replaced(context: Context, message: PendingMessage) -> bool:
+    return message.id is not None and bool(context.digests.get(message.id))
 
 
 def _claim_message_keys(

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 import psycopg
 from django.db import IntegrityError
-from django.db.models import F, Func, IntegerField, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -44,7 +44,7 @@ from tracesite_sdk.spans.span import MOST_TRACES, LogRecord, Span, TooManyItems
 
 from . import stored
 from .due import LEASE, NOTE, SOON
-from .stored import Item, is_id
+from .stored import Item, is_ended_root, is_id
 
 TOO_MUCH_MEDIA = "too_much_media"
 """Why a file is refused: those of its trace would be more than MOST_MEDIA_OF_TRACE."""
@@ -69,8 +69,6 @@ _WITH_MESSAGES = """
 # Which of them are stored under another one.
 _JOINED = f"SELECT id FROM traces_app_span WHERE project_id = %s AND trace_id = ANY(%s) AND kind = '{JOINED}'"  # noqa: S608 - a constant
 _INSERT = f"WITH new AS ({SPANS.insert} ON CONFLICT DO NOTHING RETURNING project_id, trace_id) {NOTE}"
-# Known without reading the text.
-_SIZE = Func(F("content"), function="octet_length", output_field=IntegerField())
 _Result = TypeVar("_Result")
 
 
@@ -285,7 +283,7 @@ def _store_file(db: Database, project_id: int, media: Media) -> tuple[dict[str, 
         refused = _refused(db, project_id, {media.trace_id}, TAKE_TURNS)
         if refused or has_media(db, project_id, media.trace_id, media.media_id):
             return refused, set()
-        sizes = _files(db, project_id, media.trace_id).annotate(size=_SIZE).values_list("pk", "size")
+        sizes = _files(db, project_id, media.trace_id).annotate(size=stored.SIZE).values_list("pk", "size")
         if sum(size for _pk, size in sizes) + len(delivery.row.content) > stored.MOST_MEDIA_OF_TRACE:
             return {media.trace_id: TOO_MUCH_MEDIA}, set()
         return {}, _insert(db, project_id, [delivery], is_made_by_caller=False)
@@ -333,8 +331,7 @@ def _insert(db: Database, project_id: int, deliveries: Sequence[_Delivery], *, i
         return set()
     is_over: dict[str, bool] = defaultdict(bool)
     for delivery in deliveries:
-        item = delivery.item
-        is_over[delivery.trace_id] |= isinstance(item, Span) and bool(item.end) and not item.parent_id
+        is_over[delivery.trace_id] |= is_ended_root(delivery.item)
     now = timezone.now()
     due = [now + LEASE if is_made_by_caller else now if over else now + SOON for over in is_over.values()]
     rows = SPANS.encrypted([delivery.row for delivery in deliveries], key_of(project_id))

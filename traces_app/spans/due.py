@@ -38,8 +38,9 @@ IDLE = timedelta(minutes=10)
 NOTE = """
     INSERT INTO traces_app_duetrace AS due
         (project_id, trace_id, version, made_version, is_over, due_at, attempts, used_at, digests)
-    SELECT DISTINCT new.project_id, new.trace_id, extract(epoch FROM now()) * 1000000, extract(epoch FROM now()) * 1000000 - 1, delivered.is_over, delivered.due_at, 0, now(), ''::bytea
+    SELECT DISTINCT new.project_id, new.trace_id, microseconds, microseconds - 1, is_over, due_at, 0, now(), ''::bytea
     FROM new JOIN unnest(%s::uuid[], %s::boolean[], %s::timestamptz[]) AS delivered (trace_id, is_over, due_at) USING (trace_id)
+    CROSS JOIN (SELECT extract(epoch FROM now()) * 1000000) AS clock (microseconds)
     ORDER BY new.trace_id
     ON CONFLICT (project_id, trace_id) DO UPDATE SET
         version = greatest(due.version + 1, excluded.version), is_over = due.is_over OR excluded.is_over, used_at = excluded.used_at,

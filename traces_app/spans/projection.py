@@ -59,7 +59,7 @@ from tracesite_sdk.spans.wire_scores import scores_in
 from . import due
 from .deliveries import row_id
 from .due import Made
-from .stored import Pieces, is_id, pieces_of
+from .stored import Pieces, is_ended_root, is_id, pieces_of
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ def _is_large(trace: Pieces) -> bool:
 
 def _goes_on(trace: Pieces) -> bool:
     """Return whether more is expected of a trace, or it is so large that it is to be written a second time only where it differs."""
-    return _is_large(trace) or not any(span.end and not span.parent_id for span in trace.spans)
+    return _is_large(trace) or not any(map(is_ended_root, trace.spans))
 
 
 class _SharingError(Exception):

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import Error
-from django.db.models import Count, F, Func, IntegerField, Sum
+from django.db.models import Count, Sum
 
 from access_app.db import Database
 from traces_app.models import Span as SpanRow
 
 from . import due
 from .projection import make_messages
+from .stored import SIZE
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,6 @@ TRACES_AT_ONCE = 50
 SPANS_AT_ONCE = 1_000
 BYTES_AT_ONCE = 8_000_000
 """How much may be stored of them, roughly: a trace is never split."""
-_SIZE = Func(F("content"), function="octet_length", output_field=IntegerField())
 
 
 @dataclass(kw_only=True)
@@ -73,7 +73,7 @@ def _make(db: Database, project_id: int, trace_ids: Sequence[str], report: Proje
 def _of_a_size(db: Database, project_id: int, trace_ids: Sequence[str]) -> Iterator[list[str]]:
     """Yield the traces in lists that fit into a transaction."""
     rows = db.rows(SpanRow.objects).filter(project_id=project_id, trace_id__in=[UUID(id_) for id_ in trace_ids])
-    found = rows.order_by("trace_id").values_list("trace_id").annotate(count=Count("pk"), size=Sum(_SIZE))
+    found = rows.order_by("trace_id").values_list("trace_id").annotate(count=Count("pk"), size=Sum(SIZE))
     sizes = {trace_id.hex: (count, size) for trace_id, count, size in found}
     some: list[str] = []
     spans = characters = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import msgspec
-from django.db.models import QuerySet
+from django.db.models import F, Func, IntegerField, QuerySet
 from msgspec.structs import replace
 
 from access_app.db import Database
@@ -41,6 +41,15 @@ DECODE: Mapping[str, Callable[[str], Item]] = {
     SpanRow.Kind.LOG: msgspec.json.Decoder(LogRecord).decode,
     SpanRow.Kind.MEDIA: decode_media,
 }
+
+
+SIZE = Func(F("content"), function="octet_length", output_field=IntegerField())
+"""Bytes of the content of a stored row, known without reading it."""
+
+
+def is_ended_root(item: Item) -> bool:
+    """Return whether this is the end of a run."""
+    return isinstance(item, Span) and bool(item.end) and not item.parent_id
 
 
 def is_id(value: str, digits: int) -> bool:
