@@ -126,7 +126,20 @@ def processes_below(path: Path) -> dict[int, str]:
 
 
 def servers_below(path: Path) -> list[int]:
-    return [process for process, program in processes_below(path).items() if program == "postgres"]
+    """The servers' own processes: a child of one has its command line, too, until it has given itself a title."""
+    postgres = {process for process, program in processes_below(path).items() if program == "postgres"}
+    return [process for process in postgres if parent_of(process) not in postgres]
+
+
+def parent_of(process: int) -> int | None:
+    """The id of the process's parent, or None where the process has ended.
+
+    The fields follow proc(5): the program's name stands in parentheses and may hold any character."""
+    try:
+        fields = (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[1])
 
 
 def test_two_simultaneous_first_starts_make_one_server(data_dir: Path, use: Callable[[], User]) -> None:
