@@ -13,8 +13,8 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -217,7 +217,7 @@ def _compared(
 
 
 def read_runs(db: Database, keys: Collection[UUID]) -> Iterator[Run]:
-    """Yield the runs of some ids. One query."""
+    """Yield the runs of some ids. Three queries, because a subquery for each run costs several times as much."""
     if not keys:
         return
     within = IdRange(lower=min(keys), upper=UUID(int=max(keys).int + 1))
@@ -225,40 +225,33 @@ def read_runs(db: Database, keys: Collection[UUID]) -> Iterator[Run]:
     questions = db.rows(Message.with_deleted).filter(
         session_id=OuterRef("session_id"), pk__lt=OuterRef("pk"), role=Message.Role.USER, deleted_at__isnull=True
     )
-    calls = db.rows(ToolCall.with_deleted).filter(message_id=OuterRef("pk"), **periods("pk"))
-    in_order = calls.filter(**periods("step__pk")).order_by("step__iteration", "step__ordinal", "position", "pk")
-    rows: QuerySet[Any, Any] = (
-        db.rows(Message.with_deleted)
-        .order_by()
-        .filter(pk__in=keys, role=Message.Role.ASSISTANT, **periods("pk"))
+    question = questions.order_by("-pk").annotate(text=Beginning("content", MOST_CHARACTERS)).values("text")[:1]
+    runs: QuerySet[Any, Any] = db.rows(Message.with_deleted).filter(pk__in=keys, role=Message.Role.ASSISTANT)
+    calls = db.rows(ToolCall.with_deleted).filter(message_id__in=keys, **periods("pk"), **periods("step__pk"))
+    of_calls = (
+        calls.order_by()
+        .values("message_id")
         .annotate(
-            question=Subquery(
-                questions.order_by("-pk").annotate(text=Beginning("content", MOST_CHARACTERS)).values("text")[:1]
-            ),
-            tools=ArraySubquery(in_order.values("tool_id")[:TOOLS_READ]),
-            errors=ArraySubquery(
-                with_patterns(calls.filter(status=ToolCall.Status.ERROR), within)
-                .order_by("pk")
-                .values_list(F("pattern"))[:ERRORS_READ]
-            ),
-            own_error=pattern_of("error"),
+            tools=ArrayAgg("tool_id", order_by=("step__iteration", "step__ordinal", "position", "pk")),
+            failed=ArrayAgg("pk", filter=Q(status=ToolCall.Status.ERROR), order_by="pk", default=[]),
         )
+        .values_list("message_id", F(f"tools__0_{TOOLS_READ}"), F(f"failed__0_{ERRORS_READ}"))
     )
-    columns = (
-        "pk",
-        "project_id",
-        "session_id",
-        "call_count",
-        "failure_count",
-        "question",
-        "tools",
-        "errors",
-        "own_error",
+    called = {message_id: (tools, failed) for message_id, tools, failed in of_calls}
+    all_failed = db.rows(ToolCall.with_deleted).filter(
+        pk__in=[key for _tools, failed in called.values() for key in failed], **periods("pk")
     )
-    for key, project_id, session_id, call_count, failure_count, question, tools, errors, own_error in rows.values_list(
-        *columns
+    errors = dict(with_patterns(all_failed, within).order_by().values_list("pk", F("pattern")))
+    for key, project_id, session_id, call_count, failure_count, asked, own_error in (
+        runs.order_by()
+        .filter(**periods("pk"))
+        .annotate(question=Subquery(question), own_error=pattern_of("error"))
+        .values_list("pk", "project_id", "session_id", "call_count", "failure_count", "question", "own_error")
     ):
-        features = Features(question=question or "", tools=tools, errors=[*errors, own_error])
+        tools, failed = called.get(key, ([], []))
+        # A call that was removed meanwhile has no pattern.
+        patterns = [errors[one] for one in failed if one in errors]
+        features = Features(question=asked or "", tools=tools, errors=[*patterns, own_error])
         yield Run(key, project_id, session_id, call_count, failure_count, features)
 
 
