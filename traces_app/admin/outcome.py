@@ -1,0 +1,82 @@
+"""How a run ended, in one word, and the failure that decided it. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import TextChoices
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
+
+from .telling import is_shell
+
+_WITH_SUBCOMMANDS = re.compile(
+    "apt|apt-get|aws|bash|bun|bundle|cargo|conda|deno|docker|docker-compose|dotnet|gcloud|gh|git|go|gradle|helm|just|kubectl|make"
+    "|mise|mix|mvn|node|npm|npx|php|pip3?|pnpm|podman|poetry|python3?|ruby|sh|terraform|uv|uvx|yarn"
+)
+"""Programs of which the second word says what they do; of `python -m pytest` and `npm run build` the third."""
+_OF_ANOTHER = re.compile("-m|compose|exec|run|tool")
+_WRAPPERS = re.compile(r"(?:(?:\w+=\S*|sudo|time|nohup|env|command|timeout(?:\s+-\S+)*\s+\S+)\s+)+(?=\S)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallFact:
+    """A call of a run, as far as it decides the outcome."""
+
+    id: str
+    tool: str
+    telling: str
+    """Its telling argument (telling.py), of a shell its command."""
+    failed: bool
+    pending: bool
+    """Whether it has no result yet, so it neither failed nor made a failure good."""
+
+
+class Outcome(TextChoices):
+    """How a run ended, or that it has not."""
+
+    FAILED = "failed", capfirst(_("failed"))
+    WAITING = "waiting", capfirst(_("waiting"))
+    RUNNING = "running", capfirst(_("running"))
+    DONE = "done", capfirst(_("done"))
+    STOPPED = "stopped", capfirst(_("stopped"))
+
+
+def outcome_of(*, is_completed: bool, is_interrupted: bool, is_waiting: bool, has_failed: bool) -> Outcome:
+    """Return the outcome of a run.
+
+    `is_interrupted`: it was closed or aborted before it ended (messages_app.interruptions). `is_waiting`: it goes on when a person
+    answers, so nothing is decided yet. `has_failed`: it has an error, or a failure that decided (`deciding_failure`); a failed
+    call that was made good leaves it done.
+    """
+    if is_interrupted:
+        return Outcome.STOPPED
+    if is_waiting:
+        return Outcome.WAITING
+    if not is_completed:
+        return Outcome.RUNNING
+    return Outcome.FAILED if has_failed else Outcome.DONE
+
+
+def deciding_failure(calls: Sequence[CallFact]) -> CallFact | None:
+    """Return the last failed call, in the order of `calls`, that no later success of the same tool made good; of shells, of the
+    same command."""
+    made_good: set[tuple[str, ...]] = set()
+    for call in reversed(calls):
+        done = (call.tool, *(_command(call.telling) if is_shell(call.tool) else ()))
+        if call.failed and done not in made_good:
+            return call
+        if not (call.failed or call.pending):
+            made_good.add(done)
+    return None
+
+
+def _command(line: str) -> Sequence[str]:
+    """Return the words of a command line that name what it does: `grep`, `go test`, `python -m pytest`."""
+    wrapped = _WRAPPERS.match(line)
+    words = line[wrapped.end() if wrapped else 0 :].split(maxsplit=3)[:3]
+    if not words or not _WITH_SUBCOMMANDS.fullmatch(words[0]):
+        return words[:1]
+    return words if words[1:] and _OF_ANOTHER.fullmatch(words[1]) else words[:2]
