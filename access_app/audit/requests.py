@@ -87,7 +87,19 @@ OF_PAGES = {
         ("change", "changelist", "columns", "project", "save_view", "saved_view", "trash", "undo"), AuditAction.CHANGE
     ),
     **dict.fromkeys(
-        ("compare", "detail", "errors", "history", "input", "live", "outline", "similar", "snapshot", "snapshots"),
+        (
+            "compare",
+            "detail",
+            "errors",
+            "history",
+            "input",
+            "live",
+            "outline",
+            "similar",
+            "snapshot",
+            "snapshots",
+            "words",
+        ),
         AuditAction.READ,
     ),
     **dict.fromkeys(("spans", "statistics"), AuditAction.READ),

@@ -20,7 +20,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import Page
-from access_app.db import Database
 from access_app.request_database import database
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
@@ -35,7 +34,6 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, marked, moment, one_line, visible
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
-from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.search.pages import mark_of_status
 from tracesite_sdk.records import ids
 
@@ -54,7 +52,7 @@ from .filters import (
 )
 from .labels import NAME_CHARACTERS, badge, found_terms, session_name
 from .periods import page_of_period
-from .run_page import read_call, step_number
+from .run_page import pages_of_failures_like, read_call, step_number
 from .text_search import named_or_saying, with_found
 
 
@@ -194,7 +192,7 @@ class ToolCallAdmin(KeysetAdmin):
             "session": row.message.session,
             "session_name": session_name(row.message.session),
             "alone": True,
-            **_failures_like(db, row),
+            "failures_like": pages_of_failures_like(db, row),
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/traces_app/call_page.html", context)
@@ -252,19 +250,6 @@ class ToolCallAdmin(KeysetAdmin):
     @admin.display(description=with_zone(gettext_lazy("time of the message")))
     def created(self, row: ToolCall) -> SafeString:
         return moment(ids.created_at_of(row.pk))
-
-
-def _failures_like(db: Database, call: ToolCall) -> dict[str, str]:
-    """Return the links from the page of a failed call: to the calls with the same error, and to the runs that failed alike."""
-    group = group_of_call(db, call.pk) if call.status == ToolCall.Status.ERROR else None
-    if group is None:
-        return {}
-    query = {"project": call.project.slug, "status": ToolCall.Status.ERROR.value, "error_group": group}
-    links = {"same_error_url": reverse("admin:traces_app_toolcall_changelist", query=query)}
-    if call.message.deleted_at is None and call.message.session.deleted_at is None:
-        runs = reverse("admin:messages_app_message_similar", args=[call.message_id], query={"by": "errors"})
-        links["similar_url"] = runs
-    return links
 
 
 def url_in_run(call: ToolCall) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-CLEARLY_LONGER = 1.1
+CLEARLY_LONGER = 2
 """Times the next longest row. Of two rows that take about as long, neither decides alone how long the run takes."""
 
 

@@ -78,7 +78,7 @@ from .list_filters import (
     WaitingFilter,
 )
 from .message_page import show_message
-from .run_outline import send_detail, send_outline
+from .run_outline import send_detail, send_outline, send_words
 from .run_search import send_matches
 from .scores import judge_message
 from .similar_page import show_similar
@@ -102,6 +102,7 @@ class MessageAdmin(KeysetAdmin):
     form = MessageForm
     pages = (
         Page("<uuid:message_id>/outline/", send_outline, "outline"),
+        Page("<uuid:message_id>/words/", send_words, "words"),
         Page("<uuid:message_id>/outline/<uuid:node_id>/", send_detail, "detail"),
         Page("<uuid:message_id>/search/", send_matches, "search"),
         Page("<uuid:message_id>/spans/", show_spans_of_message, "spans"),

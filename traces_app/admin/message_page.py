@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
@@ -15,6 +15,8 @@ from django.utils.translation import gettext as _
 from access_app.models import Role
 from access_app.request_database import database
 from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
+from messages_app.interruptions import is_interrupted
+from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line
 from messages_app.waiting import status_of_open_message, waiting_words
@@ -22,13 +24,15 @@ from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.spans.conversation import TRACE_ID
 
-from .conversation import Bubble, MessagePage, place_in_conversation, read_message
+from .conversation import MessagePage, place_in_conversation, read_message
 from .flag_labels import losses_of, problems_of
 from .labels import session_name, title_of
+from .outcome import outcome_of
 from .run_outline import explorer_words, read_first_rows, sees
-from .run_page import first_failure, read_interrupts, read_run, read_tool_time, unpriced_models
+from .run_page import read_deciding_failure, read_interrupts, read_run, read_tool_time, unpriced_models
 from .run_search import MATCHES_LISTED, search_run
 from .scores import judgements_of
+from .telling_texts import plain
 
 TAB_CHARACTERS = 50
 HEADING_CHARACTERS = 120
@@ -37,7 +41,7 @@ HEADING_CHARACTERS = 120
 def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show a message, deleted or not, with the run if it is an answer."""
     db = database(request)
-    if "failure" in request.GET and (url := _url_of_first_failure(model_admin, request, object_id)):
+    if "failure" in request.GET and (url := _url_of_deciding_failure(model_admin, request, object_id)):
         return HttpResponseRedirect(url)
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
@@ -45,13 +49,14 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
     page = read_message(db, key) if key is not None else None
     if page is None or not model_admin.has_view_permission(request, page.bubble.message):
         return model_admin.missing(request)
-    message, heading = page.bubble.message, _heading(page)
+    message = page.bubble.message
+    waits = "" if message.is_completed else waiting_words(message.session)
+    of_run = _of_run(model_admin, request, message)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": title_of(message),
         "tab_title": f"{_short_name(page)} · {session_name(message.session)}",
-        "heading": heading,
-        "shows_question": page.question is not None and not _is_said_in(heading, page.question),
+        "heading": _heading(page),
         "opts": model_admin.opts,
         "page": page,
         "place_in_conversation": place_in_conversation(message.session, message.pk),
@@ -59,10 +64,18 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "session": message.session,
         "session_name": session_name(message.session),
         "open_status": status_of_open_message(message.session),
-        "waiting_words": "" if message.is_completed else waiting_words(message.session),
+        "waiting_words": waits,
+        "is_run": message.role == Message.Role.ASSISTANT,
+        "said": plain(message.shown_content),
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         **model_admin.given_trash.context_of(model_admin, request, message),
-        **_of_run(model_admin, request, message),
+        **of_run,
+        "outcome": outcome_of(
+            is_completed=message.is_completed,
+            is_interrupted=is_interrupted(message),
+            is_waiting=waits != "",
+            has_failed=bool(page.bubble.error) or of_run["run"].deciding is not None,
+        ),
     }
     return TemplateResponse(request, "admin/traces_app/message_page.html", context)
 
@@ -89,7 +102,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         "judged": judgements_of(db, [message], request.user.get_username())[message.pk],
         "may_edit": model_admin.allows(request, Role.EDITOR, message),
         "explorer_words": explorer_words(),
-        "first_rows": asdict(read_first_rows(db, run)),
+        "first_rows": msgspec.to_builtins(read_first_rows(db, message.pk, run)),
         "hidden": for_scripts(),
         "row_count": message.step_count + message.call_count,
         "follows": not (message.is_completed or message.deleted_at or message.session.deleted_at),
@@ -108,24 +121,18 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
     return found
 
 
-def _url_of_first_failure(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> str | None:
+def _url_of_deciding_failure(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> str | None:
     """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
     db = database(request)
     message = as_uuid(unquote(object_id))
-    call = first_failure(db, message) if message is not None and sees(model_admin, request, message) else None
-    return f"{request.path}?call={call}#call-{call}" if call is not None else None
+    call = read_deciding_failure(db, message) if message is not None and sees(model_admin, request, message) else None
+    return f"{request.path}?call={call}" if call is not None else None
 
 
 def _heading(page: MessagePage) -> str:
     """Return the heading of the page: of a run the beginning of its question, if it has words."""
     question = page.question.message.shown_content if page.question else ""
     return one_line(question, HEADING_CHARACTERS) or title_of(page.bubble.message)
-
-
-def _is_said_in(heading: str, question: Bubble) -> bool:
-    """Return whether a heading has the whole of a question."""
-    more = question.content_parts or question.error or question.as_received or question.references
-    return not more and question.content.head.strip() == heading
 
 
 def _short_name(page: MessagePage) -> str:

@@ -1,14 +1,14 @@
-"""The outline of a run for its explorer (tracesite/run.js): the tree with names, times and statuses, and no payloads.
+"""The outline of a run for its path (tracesite/run.js): the tree with names, times and statuses, and no payloads.
 
 The first rows come with the page, so that they are painted with it. The whole outline follows as columns in reading order,
-so that a run with 50,000 calls is one response: three statements, whatever the run. The payloads of a step or call are read
-when it is selected.
+so that a run with 50,000 calls is one response: three statements, whatever the run. The words of further rows are read when
+they come into sight, and the payloads of a step or call when it is selected.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -16,20 +16,23 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, Value
+from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, TextField, Value
 from django.db.models.functions import Cast, Extract
 from django.http import Http404, HttpRequest, HttpResponse
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from access_app.db import Database
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
-from messages_app.queries import ids_of_message
-from messages_app.safe_text import Excerpt, cost, duration, one_line, tokens_in_words
-from traces_app.models import AgentStep, Tool, ToolCall
+from messages_app.queries import as_uuid, ids_of_message
+from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
+from messages_app.sql.beginnings import Beginning
+from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 
 from .conversation import ids_below
 from .critical_path import CriticalPath, critical_path
@@ -37,6 +40,7 @@ from .run_page import (
     FIRST_ROWS,
     VALUE_CHARACTERS,
     RunPage,
+    pages_of_failures_like,
     read_call,
     step_number,
     step_texts,
@@ -44,10 +48,18 @@ from .run_page import (
     with_text_keys,
 )
 from .run_tree import CallNode, Key, StepNode, build_tree, steps_of, walk_with_depths
+from .telling import telling_argument
+from .telling_texts import note_of_result, plain, telling_line
 
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""
 NAME_CHARACTERS = 80
+WORDS_CHARACTERS = 160
+SAID_CHARACTERS = 640
+ARGS_CHARACTERS = 16_384
+ERROR_CHARACTERS = 2_000
+OUTPUT_CHARACTERS = 4_000
+"""The beginnings of values of which the words of rows are made."""
 _STATUSES = {status.value: place for place, status in enumerate(ToolCall.Status)}
 """Plain strings as keys: they come from the database."""
 
@@ -63,6 +75,17 @@ _CALL_TIMES = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"))
 """The columns of `_Times` behind its name."""
 
 
+class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The words of a row: each one line without hidden characters."""
+
+    text: str = ""
+    """The beginning of what the agent thought or said; of a call the argument that tells most."""
+    error: str = ""
+    """The line of an error that tells most."""
+    note: str = ""
+    """The beginning of a result, or its size."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outline:
     """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start of a row."""
@@ -74,9 +97,13 @@ class Outline:
     statuses: Sequence[int]
     """0 pending, 1 success, 2 error; steps have 1."""
     names: Sequence[str]
-    """The different names, without hidden characters."""
+    """The different names of tools and agents, without hidden characters."""
     named: Sequence[int]
-    """The place of the name in `names`."""
+    """The place of the name in `names`: of a call its tool, of a step its agent where that is another one than before."""
+    numbers: Sequence[str]
+    """The numbers of steps; "" for a call."""
+    words: Mapping[Key, RowWords]
+    """The words of the rows that came with the page."""
     starts: Sequence[int | None]
     durations: Sequence[int | None]
     costs: Mapping[int, str]
@@ -114,8 +141,10 @@ class Detail:
     title: str
     facts: Sequence[tuple[str, str]]
     values: Sequence[Payload]
-    page: str
-    """The URL of its own page, or of the model input of a step; empty if there is none."""
+    input: str
+    """The URL of what the model was asked in this step, or in the step of this call; "" if that is unknown."""
+    links: Sequence[tuple[str, str]]
+    """Texts and URLs of pages about calls like this one."""
     api: str
     """The URL of a call in the API; empty for a step."""
 
@@ -136,6 +165,8 @@ def explorer_words() -> str:
         "pending": ToolCall.Status.PENDING.label,
         "success": ToolCall.Status.SUCCESS.label,
         "error": ToolCall.Status.ERROR.label,
+        "step": _("Step %(number)s"),
+        "answer": _("Answer"),
         "gap": _("Nothing ran"),
         "image": _("Image"),
         "nested": _("JSON in a string"),
@@ -147,9 +178,16 @@ def explorer_words() -> str:
         "download": _("Download all"),
         "load": _("Load all"),
         "failed": _("It could not be loaded."),
-        "open": _("Open this call"),
-        "input": _("Model input"),
         "openInput": _("Open the model input"),
+        "tab_result": _("Result"),
+        "tab_arguments": _("Arguments"),
+        "tab_input": _("Model input"),
+        "tab_span": _("Span"),
+        "tab_json": "JSON",
+        "tab_similar": _("Similar"),
+        "nothing": _("(empty)"),
+        "into": _("%(time)s into the run"),
+        "back": _("Back to the path"),
         "found": _("Found: %(number)s"),
         "place": _("%(number)s of %(total)s"),
         "bottleneck": _("Bottleneck"),
@@ -181,6 +219,15 @@ def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID
     return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
 
 
+def send_words(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
+    """Send the words of the rows of a run that `?id=` names, at most FIRST_ROWS, as JSON by their ids."""
+    db = database(request)
+    if not sees(model_admin, request, message_id):
+        raise Http404
+    ids = [key for key in map(as_uuid, request.GET.getlist("id")[:FIRST_ROWS]) if key is not None]
+    return HttpResponse(msgspec.json.encode(read_words(db, message_id, ids)), content_type="application/json")
+
+
 def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bool:
     """Return whether there is such a message in a project of the reader, in the trash or not."""
     db = database(request)
@@ -206,17 +253,17 @@ def read_outline(db: Database, message_id: UUID) -> Outline:
     steps = steps_of(row[:3] for row in step_rows)
     known = {step.id for step in steps}
     rows = [row for row in call_rows if row[1] in known]
-    calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3]) for row in rows]
+    calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3], tool_id=row[4]) for row in rows]
     tools = dict(db.rows(Tool.objects).filter(pk__in={row[4] for row in rows}).values_list("pk", "name"))
     labels = {tool: _shown_name(name) for tool, name in tools.items()}
     times = {row[0]: _Times(labels[row[4]], *row[5:]) for row in rows}
-    times |= {step.id: _Times(_step_name(step), *row[3:]) for step, row in zip(steps, step_rows, strict=True)}
+    times |= {step.id: _Times(_shown_agent(step), *row[3:]) for step, row in zip(steps, step_rows, strict=True)}
     is_cut = len(step_rows) > OUTLINE_ROWS or len(call_rows) > OUTLINE_ROWS
-    return _columns(list(walk_with_depths(build_tree(steps, calls))), times, is_whole=True, is_cut=is_cut)
+    return _columns(list(walk_with_depths(build_tree(steps, calls))), times, {}, is_whole=True, is_cut=is_cut)
 
 
-def read_first_rows(db: Database, run: RunPage) -> Outline:
-    """Return the outline of the first rows of a run, which is the whole one if it has no more. At most two queries."""
+def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
+    """Return the outline of the first rows of a run, which is the whole one if it has no more. At most five queries."""
     nodes = [node for _depth, node in run.first_rows]
     calls = [node.id for node in nodes if isinstance(node, CallNode)]
     steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
@@ -226,29 +273,87 @@ def read_first_rows(db: Database, run: RunPage) -> Outline:
         times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in with_text_keys(rows)}
     if steps:
         step_rows = db.rows(AgentStep.with_deleted).filter(pk__in=steps).values_list("pk", *_STEP_TIMES)
-        times |= {key: _Times(_step_name(steps[key]), *columns) for key, *columns in with_text_keys(step_rows)}
+        times |= {key: _Times(_shown_agent(steps[key]), *columns) for key, *columns in with_text_keys(step_rows)}
     # A row that was purged meanwhile is left out.
     shown = [(depth, node) for depth, node in run.first_rows if node.id in times]
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
-    return _columns(shown, times, is_whole=is_whole, is_cut=False)
+    words = read_words(db, message_id, [UUID(node.id) for _depth, node in shown])
+    return _columns(shown, times, words, is_whole=is_whole, is_cut=False)
+
+
+def read_words(db: Database, message_id: UUID, ids: Collection[UUID]) -> dict[Key, RowWords]:
+    """Return the words of those of the rows that a run has. Three queries."""
+    words: dict[Key, RowWords] = {}
+    if not ids:
+        return words
+    steps = db.rows(AgentStep.with_deleted).filter(pk__in=ids, message_id=message_id)
+    for key, thought, reasoning in steps.values_list(
+        "pk", first_characters("thought", SAID_CHARACTERS), first_characters("reasoning", SAID_CHARACTERS)
+    ):
+        words[str(key)] = RowWords(text=_one_line(plain(thought) or plain(reasoning)))
+    calls = db.rows(ToolCall.with_deleted).filter(pk__in=ids, message_id=message_id)
+    arguments = calls.values_list("pk", "tool__name", Beginning(Cast("args", TextField()), ARGS_CHARACTERS))
+    told = {key: telling_argument(tool, args) for key, tool, args in arguments}
+    results = db.rows(ToolResult.objects).filter(pk__in=told)
+    ended = {
+        key: columns
+        for key, *columns in results.values_list(
+            "pk",
+            first_characters("error", ERROR_CHARACTERS),
+            first_characters("output", OUTPUT_CHARACTERS),
+            size_of("output"),
+        )
+    }
+    for key, argument in told.items():
+        error, output, size = ended.get(key, ("", "", 0))
+        words[str(key)] = RowWords(
+            text=_one_line(argument),
+            error=_one_line(telling_line(error)),
+            note="" if error else _note(output, size),
+        )
+    return words
+
+
+def _note(output: str, size: int) -> str:
+    note = note_of_result(output, size)
+    if note.lines:
+        return ngettext("%(number)s line", "%(number)s lines", note.lines) % {"number": note.lines}
+    if note.items:
+        return ngettext("%(number)s item", "%(number)s items", note.items) % {"number": note.items}
+    return filesizeformat(note.bytes) if note.bytes else _one_line(note.words)
+
+
+def _one_line(text: str) -> str:
+    return one_line(text, WORDS_CHARACTERS)
 
 
 def _shown_name(tool: str) -> str:
     return one_line(tool, NAME_CHARACTERS) or _("(no name)")
 
 
-def _step_name(step: StepNode) -> str:
-    name = _("Step %(number)s") % {"number": step.number}
-    return f"{name} · {one_line(step.agent, NAME_CHARACTERS)}" if step.agent else name
+def _shown_agent(step: StepNode) -> str:
+    return one_line(step.agent, NAME_CHARACTERS)
 
 
 def _columns(
-    nodes: Sequence[tuple[int, CallNode | StepNode]], times: dict[Key, _Times], *, is_whole: bool, is_cut: bool
+    nodes: Sequence[tuple[int, CallNode | StepNode]],
+    times: dict[Key, _Times],
+    words: Mapping[Key, RowWords],
+    *,
+    is_whole: bool,
+    is_cut: bool,
 ) -> Outline:
     shown = [times[node.id] for _depth, node in nodes]
     origin = min((one.start for one in shown if one.start is not None), default=None)
     names: dict[str, int] = {}
-    named = [names.setdefault(one.name, len(names)) for one in shown]
+    named = []
+    agents: dict[int, str] = {}
+    """The agent of the last step at each depth."""
+    for (depth, node), one in zip(nodes, shown, strict=True):
+        is_same = isinstance(node, StepNode) and agents.get(depth) == one.name
+        named.append(names.setdefault("" if is_same else one.name, len(names)))
+        if isinstance(node, StepNode):
+            agents[depth] = one.name
     depths = [depth for depth, _node in nodes]
     starts = [_milliseconds(origin, one.start) for one in shown]
     durations = [one.duration_ms if one.duration_ms is not None else _milliseconds(one.start, one.end) for one in shown]
@@ -261,6 +366,8 @@ def _columns(
         statuses=[_STATUSES[node.status] if isinstance(node, CallNode) else 1 for _depth, node in nodes],
         names=list(names),
         named=named,
+        numbers=[node.number if isinstance(node, StepNode) else "" for _depth, node in nodes],
+        words=words,
         starts=starts,
         durations=durations,
         costs={row: cost(one.cost) for row, one in enumerate(shown) if one.cost is not None},
@@ -315,8 +422,13 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
             (str(with_zone(_("Completed"))), _instant(row.completed_at)),
             (_("Call ID"), one_line(row.call_id, 200)),
         ),
-        values=[one for one in values if one.text],
-        page=reverse("admin:traces_app_toolcall_change", args=[call_id]),
+        # Of a failed call the output is often the error.
+        values=[one for one in values if one.text and not (one.column == "output" and texts.output == texts.error)],
+        input=_input_url(row.step),
+        links=[
+            *pages_of_failures_like(db, row),
+            (_("Open this call"), reverse("admin:traces_app_toolcall_change", args=[call_id])),
+        ],
         api=reverse("tracesite:tool-call", args=[call_id]),
     )
 
@@ -334,7 +446,6 @@ def _step_detail(db: Database, step: Any) -> Detail:
         value("usage", _("Usage"), texts.usage, is_json=True),
         value("metadata", _("Metadata"), texts.metadata, is_json=True),
     ]
-    asked = reverse("admin:messages_app_message_input", args=[step.message_id, step.pk]) if step.input_ref else ""
     return Detail(
         id=step.pk,
         is_call=False,
@@ -349,9 +460,14 @@ def _step_detail(db: Database, step: Any) -> Detail:
             (_("Cost"), "" if step.cost is None else f"${step.cost.normalize():f}"),
         ),
         values=[one for one in values if one.text],
-        page=asked,
+        input=_input_url(step),
+        links=[],
         api="",
     )
+
+
+def _input_url(step: AgentStep) -> str:
+    return reverse("admin:messages_app_message_input", args=[step.message_id, step.pk]) if step.input_ref else ""
 
 
 def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool) -> Payload:

@@ -15,19 +15,22 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from django.db.models import (
-    QuerySet,
-    Sum,
-)
+from django.db.models import QuerySet, Sum, TextField
+from django.db.models.functions import Cast
+from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from access_app.db import Database
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
-from traces_app.models import AgentStep, ToolCall, ToolResult
+from messages_app.sql.beginnings import Beginning
+from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.usage import ALL_TOKENS, IS_UNPRICED
 from tracesite_sdk.normalize import pricing
 
 from .conversation import ids_below
+from .outcome import CallFact, deciding_failure
 from .run_tree import (
     CallNode,
     CallTexts,
@@ -42,6 +45,8 @@ from .run_tree import (
     walk,
     walk_with_depths,
 )
+from .telling import is_shell, telling_argument
+from .telling_texts import telling_line
 
 TOTAL_CHARACTERS = 2_000_000
 VALUE_CHARACTERS = 65_536
@@ -49,6 +54,7 @@ LEAST_CHARACTERS = 2_000
 SKELETON_ROWS = 20_000
 FAILURES_NAMED = 10
 MODELS_NAMED = 5
+COMMANDS_COMPARED = 500
 FIRST_ROWS = 200
 """Rows of the explorer that come with the page, so that they are painted with it."""
 
@@ -62,6 +68,7 @@ class Failure:
     """The number of its step."""
     tool: str
     error: str
+    """The line of its error that tells most."""
     page: int | None
     """The page of the run with this call; None if no page shows it."""
 
@@ -91,6 +98,8 @@ class RunPage:
     failures: Sequence[Failure]
     """The first FAILURES_NAMED failed calls, in reading order."""
     more_failures: int
+    deciding: Failure | None
+    """The failed call that decided how the run ended (outcome.py)."""
     place: FailurePlace
     is_cut: bool
     """Whether the run has more calls than its pages show."""
@@ -101,7 +110,7 @@ class RunPage:
 def read_run(
     db: Database, message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False
 ) -> RunPage:
-    """Return page `page` of the run of a message, or the page that shows `call`. At most eight queries."""
+    """Return page `page` of the run of a message, or the page that shows `call`. At most ten queries."""
     steps, calls, is_cut = _skeleton(db, message_id)
     tree = build_tree(steps, calls)
     first_rows = list(islice(walk_with_depths(tree), FIRST_ROWS))
@@ -120,7 +129,9 @@ def read_run(
     here = here if here is not None else reading[nodes[0].id] if number > 1 else 0
     before = sum(reading.get(node.id, len(reading)) < here for node in failed)
     around = failed[max(before - 1, 0) : before + 2]
-    named = _failures(db, [*failed[:FAILURES_NAMED], *around], {step.id: step.number for step in steps}, shown_on)
+    deciding = _deciding(db, sorted(calls, key=lambda node: reading.get(node.id, len(reading))) if failed else [])
+    wanted_failures = [*failed[:FAILURES_NAMED], *around, *(node for node in failed if node.id == deciding)]
+    named = _failures(db, wanted_failures, {step.id: step.number for step in steps}, shown_on)
     return RunPage(
         steps=nodes,
         first_rows=first_rows,
@@ -128,6 +139,7 @@ def read_run(
         pages=len(pages),
         failures=[named[node.id] for node in failed[:FAILURES_NAMED]],
         more_failures=max(len(failed) - FAILURES_NAMED, 0),
+        deciding=None if deciding is None else named[deciding],
         place=_place([node.id for node in failed], before, wanted, named),
         is_cut=is_cut or len(shown_on) < len(steps) + len(calls),
         lacks_wanted=wanted is not None
@@ -136,12 +148,42 @@ def read_run(
     )
 
 
-def first_failure(db: Database, message_id: UUID) -> UUID | None:
-    """Return the first failed call of a run in reading order. Two queries."""
+def read_deciding_failure(db: Database, message_id: UUID) -> UUID | None:
+    """Return the failed call that decided how a run ended, or else the first one in reading order. At most four queries."""
     steps, calls, _is_cut = _skeleton(db, message_id)
-    failed = {call.id for call in calls if call.failed}
-    first = next((node.id for node in walk(build_tree(steps, calls)) if node.id in failed), None)
-    return None if first is None else UUID(first)
+    in_order = [node for node in walk(build_tree(steps, calls)) if isinstance(node, CallNode)]
+    failed = [call.id for call in in_order if call.failed]
+    found = _deciding(db, in_order) if failed else None
+    return UUID(found or failed[0]) if failed else None
+
+
+def _deciding(db: Database, calls: Sequence[CallNode]) -> Key | None:
+    """Return the failed call among `calls`, in reading order, that decided how the run ended. Two queries, or none without calls."""
+    failed_tools = {call.tool_id for call in calls if call.failed and call.tool_id is not None}
+    tools = dict(db.rows(Tool.objects).filter(pk__in=failed_tools).values_list("pk", "name")) if failed_tools else {}
+    shells = {key for key, name in tools.items() if is_shell(name)}
+    # Of a shell the commands are compared, those of the last calls.
+    commands = [call.id for call in calls if call.tool_id in shells][-COMMANDS_COMPARED:]
+    rows = db.rows(ToolCall.with_deleted).filter(pk__in=commands) if commands else ToolCall.objects.none()
+    told = {
+        str(key): telling_argument(name, args)
+        for key, name, args in rows.values_list(
+            "pk", "tool__name", Beginning(Cast("args", TextField()), LEAST_CHARACTERS)
+        )
+    }
+    facts = [
+        CallFact(
+            id=call.id,
+            tool=tools[call.tool_id],
+            telling=told.get(call.id, ""),
+            failed=call.failed,
+            pending=call.status == ToolCall.Status.PENDING,
+        )
+        for call in calls
+        if call.tool_id in tools
+    ]
+    deciding = deciding_failure(facts)
+    return None if deciding is None else deciding.id
 
 
 def step_number(db: Database, step: AgentStep) -> str:
@@ -202,6 +244,19 @@ def read_call(db: Database, call_id: UUID) -> CallNode | None:
     return node
 
 
+def pages_of_failures_like(db: Database, call: ToolCall) -> list[tuple[str, str]]:
+    """Return links, each a text and a URL, to the calls with the error of a failed call, and to the runs that failed alike."""
+    group = group_of_call(db, call.pk) if call.status == ToolCall.Status.ERROR else None
+    if group is None:
+        return []
+    query = {"project": call.project.slug, "status": ToolCall.Status.ERROR.value, "error_group": group}
+    pages = [(_("Calls with this error"), reverse("admin:traces_app_toolcall_changelist", query=query))]
+    if call.message.deleted_at is None and call.message.session.deleted_at is None:
+        runs = reverse("admin:messages_app_message_similar", args=[call.message_id], query={"by": "errors"})
+        pages.append((_("Failures like this one"), runs))
+    return pages
+
+
 # --- Queries ---------------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +274,7 @@ def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[Call
         db.rows(ToolCall.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list("pk", "step_id", "parent_id", "status")
+        .values_list("pk", "step_id", "parent_id", "status", "tool_id")
     )
     rows = with_text_keys(in_order[: SKELETON_ROWS + 1], keys=3)
     is_cut = len(steps) > SKELETON_ROWS or len(rows) > SKELETON_ROWS
@@ -230,8 +285,8 @@ def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[Call
         rows += [row for row in with_text_keys(failed, keys=3) if row[0] not in read]
     known = {step.id for step in steps}
     calls = [
-        CallNode(id=key, step_id=step, parent_id=parent, status=status)
-        for key, step, parent, status in rows
+        CallNode(id=key, step_id=step, parent_id=parent, status=status, tool_id=tool)
+        for key, step, parent, status, tool in rows
         if step in known
     ]
     return steps, calls, is_cut
@@ -380,7 +435,11 @@ def _failures(
     if not failed:
         return {}
     keys = [UUID(node.id) for node in failed]
-    rows = db.rows(ToolResult.objects).filter(pk__in=keys).annotate(shown_error=first_characters("error", 300))
+    rows = (
+        db.rows(ToolResult.objects)
+        .filter(pk__in=keys)
+        .annotate(shown_error=first_characters("error", LEAST_CHARACTERS))
+    )
     errors = dict(rows.values_list("pk", "shown_error"))
     tools = dict(db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list("pk", "tool__name"))
     return {
@@ -388,7 +447,7 @@ def _failures(
             call_id=node.id,
             step=numbers[node.step_id],
             tool=tools.get(key, ""),
-            error=errors.get(key, ""),
+            error=telling_line(errors.get(key, "")),
             page=shown_on.get(node.id),
         )
         for key, node in zip(keys, failed, strict=True)

@@ -38,6 +38,7 @@ class CallNode:
     step_id: Key
     parent_id: Key | None
     status: str
+    tool_id: int | None = None
     below: list[CallNode | StepNode] = field(default_factory=list)
     is_open: bool = False
     """Whether it is shown unfolded: it or a call below it has failed or was requested."""

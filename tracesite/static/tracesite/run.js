@@ -1,31 +1,30 @@
-// The explorer of a run: its tree and its waterfall, with a panel for the selected step or call. The first rows of the outline
-// (names, times, statuses) come with the page, the whole outline after it, the payloads of a row when it is selected. Only the
-// rows in sight are in the document, so that 50,000 calls scroll like 50. While the run goes on, the page is looked at again
-// when something has happened. Trace content becomes text nodes, never HTML.
+// The path of a run: what the agent did, a row for each step and call, with a panel for the selected one. The first rows come with
+// the page, the others after it, the words of a row when it comes into sight, its values when it is selected. Only the rows in
+// sight are in the document, so that 50,000 calls scroll like 50. While the run goes on, the page is looked at again when
+// something has happened. Trace content becomes text nodes, never HTML.
 import { follow, pageNow, replace, said } from "./following.js";
+import { asCurl, asJson, asMarkdown, asPython, button, copy, element, say, valueElement, visible, words } from "./values.js";
 
-const ROW = 26; // pixels, as in admin.css
 const SPARE = 8; // rows above and below those in sight
-const MOST_CHILDREN = 200; // values of an object or list that are shown at a time
-const MOST_LOADED = 2_000_000; // bytes of a value that the panel loads; a longer one is downloaded
+const MOST_WORDS = 100; // rows whose words are asked for at a time
 const MOST_MARKS = 300;
 const TYPING_MS = 250; // after which a search is asked for
+const LONG = 0.95; // the share of rows whose bars are not cut
 const STATUSES = ["pending", "success", "error"];
 const FAILED = 2;
-const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
+const CALL = 1;
+const ANSWER = 2;
 
 const root = document.getElementById("run-explorer");
-const words = JSON.parse(root.dataset.words);
-const hidden = JSON.parse(root.dataset.hidden);
-const hiddenCharacters = new RegExp(hidden.pattern, "gu");
 const part = (name) => root.querySelector(`[data-part="${name}"]`);
 const list = part("list");
 const rows = part("rows");
 const axis = part("axis");
+const side = part("side");
 const panel = part("panel");
+const about = part("about");
 const find = part("find");
-const onlyFailures = part("failures");
-const language = document.documentElement.lang;
+const ROW = parseFloat(getComputedStyle(root).getPropertyValue("--row"));
 
 let outline; // columns in reading order
 let parents; // the row above each row, -1 at the top
@@ -33,6 +32,9 @@ let place; // row by id
 let byTime; // rows in the order of their starts
 let folded;
 let newAreFolded = false; // after "Collapse all", also what comes later
+let onlyFailures = false;
+let isAssumed; // no start is known: durations lie one after the other
+let longest; // the duration of a whole bar
 let found; // 1 for rows that match the search
 let foundRows = [];
 let matches = new Map(); // what the server found: the places by id
@@ -41,43 +43,19 @@ let announceWhole; // resolves `wholeOutline`
 const wholeOutline = new Promise((resolve) => {
   announceWhole = resolve;
 });
+const wordsOf = new Map(); // of the rows that were in sight: text, error and note by id
+const asked = new Set(); // the rows whose words are on their way
 let shown = []; // the rows of the present view, in order
 let selected = -1;
 let view = "text";
-let span = { from: 0, to: 1 }; // of the waterfall, in milliseconds
+let tab = "result";
+let detail; // of the selected row
+let span = { from: 0, to: 1 }; // of the time axis, in milliseconds
 let whole = { from: 0, to: 1 };
-let loading; // AbortController of the payload that is being read
+let loading; // AbortController of the values that are being read
 let painting = false;
 
 // --- Texts --------------------------------------------------------------------------------------------------------------
-
-const element = (name, className, ...content) => {
-  const made = document.createElement(name);
-  made.className = className;
-  made.append(...content);
-  return made;
-};
-
-// Text in which characters that nobody sees, or that turn the reading direction, are marks that name them.
-const visible = (string) => {
-  const parts = [];
-  let from = 0;
-  let count = 0;
-  for (const match of string.matchAll(hiddenCharacters)) {
-    count += 1;
-    if (count > hidden.most) {
-      break;
-    }
-    const code = match[0].codePointAt(0);
-    const point = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-    const mark = element("span", "mark", hidden.names[code] ?? point);
-    mark.title = point;
-    parts.push(string.slice(from, match.index), mark);
-    from = match.index + match[0].length;
-  }
-  parts.push(count > hidden.most ? string.slice(from).replaceAll(hiddenCharacters, "\ufffd") : string.slice(from));
-  return parts;
-};
 
 // A text of the server with its numbers, as Python writes them: "%(number).1f s".
 const filled = (template, numbers) =>
@@ -103,9 +81,37 @@ const nameOf = (row) => outline.names[outline.named[row]];
 
 const hasChildren = (row) => row + 1 < outline.depths.length && outline.depths[row + 1] > outline.depths[row];
 
+// The outline with the answer as its last row.
+const withAnswer = (columns) => {
+  const id = root.dataset.message;
+  if (columns.is_whole && columns.ids.at(-1) !== id) {
+    const last = { ids: id, calls: ANSWER, depths: 0, statuses: 1, named: columns.names.push("") - 1, numbers: "", starts: null, durations: null, critical: 0 };
+    for (const [column, value] of Object.entries(last)) {
+      columns[column].push(value);
+    }
+    wordsOf.set(id, { text: root.dataset.answer });
+  }
+  return columns;
+};
+
+// Gives rows without any known start one: each begins when the one before it has ended.
+const assumeStarts = () => {
+  isAssumed = outline.starts.every((start) => start === null) && outline.durations.some((took) => took !== null);
+  let end = 0;
+  for (let row = 0; isAssumed && row < outline.ids.length; row += 1) {
+    if (outline.durations[row] !== null) {
+      outline.starts[row] = end;
+      end += hasChildren(row) && outline.calls[row] === CALL ? 0 : outline.durations[row];
+    }
+  }
+};
+
 const read = (columns) => {
   const isZoomed = outline !== undefined && (span.from > whole.from || span.to < whole.to);
-  outline = columns;
+  outline = withAnswer(columns);
+  for (const [id, said] of Object.entries(outline.words)) {
+    wordsOf.set(id, said);
+  }
   const count = outline.ids.length;
   parents = new Int32Array(count).fill(-1);
   folded = new Uint8Array(count).fill(newAreFolded ? 1 : 0);
@@ -113,6 +119,7 @@ const read = (columns) => {
   place = new Map();
   const path = [];
   whole = { from: 0, to: 1 };
+  assumeStarts();
   for (let row = 0; row < count; row += 1) {
     path.length = outline.depths[row];
     parents[row] = path.length ? path[path.length - 1] : -1;
@@ -122,6 +129,8 @@ const read = (columns) => {
       whole.to = Math.max(whole.to, outline.starts[row] + (outline.durations[row] ?? 0));
     }
   }
+  const known = outline.durations.filter((took) => took !== null).sort((one, other) => one - other);
+  longest = Math.max(known[Math.floor((known.length - 1) * LONG)] ?? 1, 1);
   if (!isZoomed) {
     span = { ...whole };
   }
@@ -164,33 +173,26 @@ const adopt = (columns) => {
 
 // Shows the outline as it is now.
 const refresh = () => {
-  root.hidden = outline.ids.length === 0;
   part("is-cut").hidden = !outline.is_cut;
-  part("bottleneck").hidden = view === "text" || outline.bottleneck === null;
-  root.classList.toggle("run-has-costs", Object.keys(outline.costs).length > 0);
+  part("assumed").hidden = !isAssumed;
   if (view !== "text") {
     paintAxis();
     choose();
   }
 };
 
-// The rows that the view shows, none while the rows that it needs are on their way. A step is not a bar of work of its own where only failures are asked for.
+// The rows that the view shows, none while the rows that it needs are on their way.
 const choose = () => {
-  const failures = onlyFailures.checked;
-  const isReady = outline.is_whole || (view === "tree" && !failures);
+  const isReady = outline.is_whole || (view === "steps" && !onlyFailures);
   shown = [];
-  if (!isReady) {
-    part("empty").hidden = true;
-  } else if (view === "waterfall") {
-    shown = failures ? byTime.filter((row) => outline.statuses[row] === FAILED) : byTime;
-  } else {
-    const wanted = failures ? withAncestors((row) => outline.statuses[row] === FAILED) : null;
+  if (isReady) {
+    const wanted = onlyFailures ? withAncestors((row) => outline.statuses[row] === FAILED) : null;
     let below = Infinity; // rows deeper than this are folded away
     for (let row = 0; row < outline.ids.length; row += 1) {
       if (outline.depths[row] > below) {
         continue;
       }
-      below = folded[row] && !failures ? outline.depths[row] : Infinity;
+      below = folded[row] && !onlyFailures ? outline.depths[row] : Infinity;
       if (wanted === null || wanted[row]) {
         shown.push(row);
       }
@@ -213,31 +215,63 @@ const withAncestors = (isWanted) => {
   return wanted;
 };
 
+// A bar is as long as the row took; on the axis of time it lies where that was.
 const bar = (row) => {
   const start = outline.starts[row];
   const track = element("span", "run-track");
-  if (start === null) {
+  // A call that has not ended reaches to the newest time that is known.
+  const isOpen = root.dataset.live && start !== null && outline.calls[row] === CALL && STATUSES[outline.statuses[row]] === "pending";
+  const took = outline.durations[row] ?? (isOpen ? whole.to - start : null);
+  if (took === null && (view === "steps" || start === null)) {
     return track;
   }
-  // A call that has not ended reaches to the newest time that is known.
-  const isOpen = root.dataset.live && outline.calls[row] && STATUSES[outline.statuses[row]] === "pending";
-  const took = outline.durations[row] ?? (isOpen ? whole.to - start : 0);
-  const width = span.to - span.from;
-  const from = Math.max(start, span.from);
-  const to = Math.min(start + took, span.to);
-  if (to >= from) {
-    const made = element("span", `run-bar run-bar-${outline.calls[row] ? STATUSES[outline.statuses[row]] : "step"}`);
-    made.classList.toggle("run-bar-critical", outline.critical[row] === 1);
-    made.style.left = `${(100 * (from - span.from)) / width}%`;
+  const width = view === "steps" ? longest : span.to - span.from;
+  const from = view === "steps" ? 0 : Math.max(start - span.from, 0);
+  const to = view === "steps" ? Math.min(took, longest) : Math.min(start + took - span.from, width);
+  if ((view === "steps" || start !== null) && to >= from) {
+    const made = element("span", `run-bar run-bar-${outline.calls[row] === CALL ? STATUSES[outline.statuses[row]] : "step"}`);
+    made.classList.toggle("run-bar-critical", view === "time" && outline.critical[row] === 1);
+    made.classList.toggle("run-bar-cut", view === "steps" && took > longest);
+    made.style.left = `${(100 * from) / width}%`;
     made.style.width = `${(100 * (to - from)) / width}%`;
     track.append(made);
   }
   return track;
 };
 
+const label = (row) => {
+  const made = element("span", "run-label");
+  made.style.paddingInlineStart = `${outline.depths[row] * 16}px`;
+  made.append(element("span", "run-fold", hasChildren(row) ? (folded[row] ? "▸" : "▾") : ""));
+  const said = wordsOf.get(outline.ids[row]);
+  const name = nameOf(row);
+  if (outline.calls[row] === CALL) {
+    const status = STATUSES[outline.statuses[row]];
+    made.append(element("bdi", "tool", name), element("bdi", "run-text", said?.text ?? ""));
+    if (status === "error") {
+      made.append(element("bdi", "run-error", element("span", "visually-hidden", `${words.error}: `), said?.error ?? ""));
+    } else {
+      made.append(element("bdi", "run-note", status === "pending" ? words.pending : (said?.note ?? "")));
+    }
+    return made;
+  }
+  if (outline.calls[row] === ANSWER) {
+    made.append(element("span", "run-who", words.answer));
+  } else {
+    const number = element("span", "run-number", outline.numbers[row]);
+    number.ariaLabel = filled(words.step, { number: outline.numbers[row] });
+    number.role = "img";
+    made.append(number);
+    if (name) {
+      made.append(element("bdi", "run-who", name));
+    }
+  }
+  made.append(element("bdi", "run-said", said?.text || (outline.calls[row] === ANSWER ? "" : filled(words.step, { number: outline.numbers[row] }))));
+  return made;
+};
+
 const rowElement = (row, index) => {
-  const status = STATUSES[outline.statuses[row]];
-  const made = element("div", `run-row run-row-${outline.calls[row] ? status : "step"}`);
+  const made = element("div", `run-row run-row-${outline.calls[row] === CALL ? STATUSES[outline.statuses[row]] : "step"}`);
   made.id = `run-row-${row}`;
   made.dataset.row = row;
   made.setAttribute("role", "treeitem");
@@ -245,39 +279,20 @@ const rowElement = (row, index) => {
   made.setAttribute("aria-setsize", shown.length);
   made.setAttribute("aria-posinset", index + 1);
   made.setAttribute("aria-selected", row === selected);
+  if (hasChildren(row)) {
+    made.setAttribute("aria-expanded", !folded[row]);
+  }
   made.classList.toggle("run-row-found", found[row] === 1);
   made.style.transform = `translateY(${index * ROW}px)`;
-  const label = element("span", "run-label");
-  if (view === "tree") {
-    label.style.paddingInlineStart = `${outline.depths[row] * 14}px`;
-    if (hasChildren(row)) {
-      made.setAttribute("aria-expanded", !folded[row]);
-      label.append(element("span", "run-fold", folded[row] ? "▸" : "▾"));
-    } else {
-      label.append(element("span", "run-fold"));
-    }
-  }
-  const icon = { pending: "…", success: "✓", error: "✗" }[status];
-  const sign = element("span", "run-sign", outline.calls[row] ? icon : "");
-  if (outline.calls[row]) {
-    sign.title = words[status];
-  }
-  label.append(sign, element("bdi", outline.calls[row] ? "tool" : "", nameOf(row)));
-  made.append(label);
-  if (view === "waterfall") {
-    made.append(bar(row));
-  }
   const took = outline.durations[row];
   const end = element("span", "run-took", took === null ? "" : duration(took));
+  end.classList.toggle("run-long", took > longest);
   if (row === outline.bottleneck) {
     end.classList.add("run-bottleneck");
     end.title = words.bottleneckMeans;
-    end.prepend(element("span", view === "tree" ? "" : "visually-hidden", `${words.bottleneck} `));
+    end.prepend(element("span", "visually-hidden", `${words.bottleneck} `));
   }
-  made.append(end);
-  if (view === "tree" && outline.costs[row]) {
-    made.append(element("span", "run-cost", outline.costs[row]));
-  }
+  made.append(label(row), bar(row), end, element("span", "run-cost", outline.costs[row] ?? ""));
   return made;
 };
 
@@ -296,6 +311,7 @@ const paint = () => {
   } else {
     list.removeAttribute("aria-activedescendant");
   }
+  readWords(shown.slice(first, last));
 };
 
 const paintSoon = () => {
@@ -303,6 +319,23 @@ const paintSoon = () => {
     painting = true;
     requestAnimationFrame(paint);
   }
+};
+
+// Asks for the words of rows in sight that have none yet, or that were not complete.
+const readWords = async (inSight) => {
+  const ids = inSight.map((row) => outline.ids[row]).filter((id) => !wordsOf.has(id) && !asked.has(id));
+  if (ids.length === 0) {
+    return;
+  }
+  const some = ids.slice(0, MOST_WORDS);
+  some.forEach((id) => asked.add(id));
+  const response = await fetch(`${root.dataset.wordsUrl}?${new URLSearchParams(some.map((id) => ["id", id]))}`).catch(() => null);
+  if (response?.ok) {
+    const answer = await response.json();
+    some.forEach((id) => wordsOf.set(id, answer[id] ?? {}));
+    paintSoon();
+  }
+  some.forEach((id) => asked.delete(id));
 };
 
 const reveal = (row) => {
@@ -314,16 +347,13 @@ const reveal = (row) => {
   if (isFolded) {
     choose();
   }
-  const index = shown.indexOf(row);
-  const top = index * ROW;
-  if (index >= 0 && (top < list.scrollTop || top + ROW > list.scrollTop + list.clientHeight)) {
+  const top = shown.indexOf(row) * ROW;
+  if (top >= 0 && (top < list.scrollTop || top + ROW > list.scrollTop + list.clientHeight)) {
     list.scrollTop = top - list.clientHeight / 3;
   }
-  // Below a tall head the list may be outside of the window.
-  list.scrollIntoView({ block: "nearest" });
 };
 
-// --- The axis of the waterfall ------------------------------------------------------------------------------------------
+// --- The axis of time ---------------------------------------------------------------------------------------------------
 
 // The times between `span.from` and `span.to` in which nothing is known to run, if they are long enough to be seen.
 const gaps = () => {
@@ -400,180 +430,6 @@ const bringIntoSight = (row) => {
 
 // --- The panel ----------------------------------------------------------------------------------------------------------
 
-class Exact {
-  constructor(source) {
-    this.source = source; // a number that JavaScript would round
-  }
-}
-
-const parsed = (string) => {
-  const exact = (_key, value, context) =>
-    typeof value === "number" && context?.source !== undefined && String(value) !== context.source
-      ? new Exact(context.source)
-      : value;
-  try {
-    return JSON.parse(string, exact);
-  } catch (error) {
-    if (error instanceof SyntaxError || error instanceof RangeError) {
-      return undefined; // no JSON, or too deep: shown as the text that it is
-    }
-    throw error;
-  }
-};
-
-const isContainer = (value) => typeof value === "object" && value !== null && !(value instanceof Exact);
-
-// An object or list that is written in a string, as tools like to return.
-const inside = (string) => {
-  const value = /^\s*[[{]/.test(string) ? parsed(string) : undefined;
-  return isContainer(value) ? value : undefined;
-};
-
-const leaf = (value) => {
-  if (value instanceof Exact) {
-    return element("span", "json-number", value.source);
-  }
-  if (typeof value === "string") {
-    if (IMAGE.test(value)) {
-      const image = element("img", "json-image");
-      image.src = value;
-      image.alt = words.image;
-      return image;
-    }
-    return element("span", "json-string", ...visible(value));
-  }
-  return element("span", "json-number", String(value));
-};
-
-const branch = (name, value, isOpen) => {
-  const label = name === null ? [] : [element("bdi", "json-name", ...visible(String(name))), ": "];
-  const nested = typeof value === "string" ? inside(value) : undefined;
-  const container = nested ?? value;
-  if (!isContainer(container)) {
-    return element("div", "json-leaf", ...label, leaf(value));
-  }
-  const isList = Array.isArray(container);
-  const entries = Object.entries(container);
-  const size = isList ? `[${entries.length}]` : `{${entries.length}}`;
-  const summary = element("summary", "", ...label, element("span", "quiet", size));
-  if (nested !== undefined) {
-    summary.append(" ", element("span", "tag", words.nested));
-  }
-  const made = element("details", "json-branch", summary);
-  let next = 0;
-  const more = () => {
-    made.querySelector(":scope > .json-more")?.remove();
-    made.append(...entries.slice(next, next + MOST_CHILDREN).map(([key, item]) => branch(key, item, false)));
-    next += MOST_CHILDREN;
-    if (next < entries.length) {
-      const button = element("button", "json-more", `${words.more} (${entries.length - next})`);
-      button.type = "button";
-      button.addEventListener("click", more);
-      made.append(button);
-    }
-  };
-  made.addEventListener("toggle", more, { once: true });
-  made.open = isOpen;
-  return made;
-};
-
-const button = (label, act) => {
-  const made = element("button", "", label);
-  made.type = "button";
-  made.addEventListener("click", act);
-  return made;
-};
-
-const say = (message) => {
-  part("said").textContent = message;
-};
-
-const copy = async (string) => {
-  if (navigator.clipboard) {
-    await navigator.clipboard.writeText(string);
-  } else {
-    // Browsers give the clipboard to pages over HTTPS only.
-    const field = element("textarea", "");
-    field.value = string;
-    panel.append(field);
-    field.select();
-    document.execCommand("copy");
-    field.remove();
-  }
-  say(words.copied);
-};
-
-const valueElement = (value) => {
-  const head = element("h4", "", value.label, " ");
-  const body = element("div", "value code");
-  const fill = (string) => {
-    const tree = value.is_json || /^\s*[[{"]/.test(string) ? parsed(string) : undefined;
-    const isTree = isContainer(tree) || (typeof tree === "string" && inside(tree) !== undefined);
-    body.replaceChildren(isTree ? branch(null, tree, true) : element("div", "text", ...visible(string)));
-    value.text = string;
-  };
-  fill(value.text);
-  head.append(button(words.copy, () => copy(value.text)));
-  const made = element("section", value.column === "error" ? "run-value run-value-error" : "run-value", head, body);
-  if (value.is_cut) {
-    const link = element("a", "", words.download);
-    link.href = value.url;
-    const note = element("p", "cut", `${words.cut} `, link, " ");
-    if (value.bytes <= MOST_LOADED) {
-      const load = async () => {
-        const response = await fetch(value.url);
-        if (response.ok) {
-          fill(await response.text());
-          note.remove();
-        } else {
-          say(words.failed);
-        }
-      };
-      note.append(button(words.load, load));
-    }
-    made.append(note);
-  }
-  return made;
-};
-
-// The values as they were sent: JSON is not parsed, because JavaScript would round long numbers.
-const asJson = (detail) => {
-  const fields = detail.values.map(
-    (value) =>
-      `  ${JSON.stringify(value.column)}: ${value.is_json && !value.is_cut ? value.text.replaceAll("\n", "\n  ") : JSON.stringify(value.text)}`,
-  );
-  return `{\n${[`  "id": ${JSON.stringify(detail.id)}`, `  "name": ${JSON.stringify(detail.title)}`, ...fields].join(",\n")}\n}`;
-};
-
-// More backticks than any run of them in a text, so that nothing in it is Markdown.
-const fenceOf = (text, least) => "`".repeat(Math.max(least, ...(text.match(/`+/g) ?? []).map((run) => run.length + 1)));
-
-const asCode = (text) => {
-  const line = text.replace(/\s+/g, " ");
-  const fence = fenceOf(line, 1);
-  const space = line.startsWith("`") || line.endsWith("`") ? " " : "";
-  return `${fence}${space}${line}${space}${fence}`;
-};
-
-const asMarkdown = (detail) => {
-  const facts = detail.facts.map(([label, fact]) => `- ${label}: ${asCode(fact)}`).join("\n");
-  const values = detail.values.map((value) => {
-    const fence = fenceOf(value.text, 3);
-    return `**${value.label}**\n\n${fence}${value.is_json ? "json" : ""}\n${value.text}\n${fence}`;
-  });
-  return [`### ${asCode(detail.title)}`, facts, ...values].join("\n\n");
-};
-
-const asCurl = (detail) =>
-  `curl -H "Authorization: Bearer $TRACESITE_API_KEY" '${new URL(detail.api, location.origin).href}'`;
-
-const asPython = (detail) => {
-  const args = detail.values.find((value) => value.column === "args")?.text ?? "{}";
-  const tool = /^[A-Za-z_]\w*$/.test(detail.title) ? detail.title : `tools[${JSON.stringify(detail.title)}]`;
-  // A JSON string is a Python string, too.
-  return `import json\n\narguments = json.loads(${JSON.stringify(args)})\nresult = ${tool}(**arguments)\n`;
-};
-
 // The places where a search found the terms in a step or call.
 const placesElement = (id) => {
   const places = (matches.get(id) ?? []).map((found) =>
@@ -587,49 +443,124 @@ const placesElement = (id) => {
   return places.length ? [element("ul", "run-places", ...places)] : [];
 };
 
-// What the model of a step was asked, read from its own page when it is unfolded.
-const inputElement = (url) => {
-  const made = element("details", "run-input", element("summary", "", words.input));
-  const read = async () => {
-    const input = (await pageNow(url))?.getElementById("model-input");
-    made.append(input ?? element("p", "nothing", words.failed));
-  };
-  made.addEventListener("toggle", read, { once: true });
+// What the model of a step was asked, from its own page.
+const inputElement = () => {
+  const made = element("div", "run-input");
+  pageNow(detail.input).then((page) => made.append(page?.getElementById("model-input") ?? element("p", "nothing", words.failed)));
   return made;
 };
 
-const showDetail = (detail) => {
-  const title = element("h3", "", element("bdi", "", detail.title));
+const linkElement = ([text, url]) => {
+  const link = element("a", "", text);
+  link.href = url;
+  return element("p", "", link);
+};
+
+const factsElement = () => {
   const facts = element("dl", "facts");
   for (const [label, fact] of detail.facts) {
     facts.append(element("div", "", element("dt", "", label), element("dd", "", element("bdi", "", fact))));
   }
-  const tools = element("p", "run-copy", `${words.copyAs} `, button("JSON", () => copy(asJson(detail))));
-  tools.append(button("Markdown", () => copy(asMarkdown(detail))));
+  return facts;
+};
+
+const jsonElement = () => {
+  const copies = element("p", "run-copy", `${words.copyAs} `, button("JSON", () => copy(asJson(detail))), button("Markdown", () => copy(asMarkdown(detail))));
   if (detail.is_call) {
-    tools.append(button("curl", () => copy(asCurl(detail))), button("Python", () => copy(asPython(detail))));
+    copies.append(button("curl", () => copy(asCurl(detail))), button("Python", () => copy(asPython(detail))));
   }
-  if (detail.page) {
-    const link = element("a", "", detail.is_call ? words.open : words.openInput);
-    link.href = detail.page;
-    tools.append(" ", link);
+  return [copies, element("pre", "value code", ...visible(asJson(detail)))];
+};
+
+const valuesOf = (...columns) => detail.values.filter((value) => columns.includes(value.column)).map(valueElement);
+
+// The tabs of a call or step: what each shows.
+const TABS = {
+  result: () => [...placesElement(detail.id), ...valuesOf("error", "thought", "output", "data", "attachments", "reflection", "reasoning")],
+  arguments: () => valuesOf("args"),
+  input: () => [inputElement(), linkElement([words.openInput, detail.input])],
+  span: () => [factsElement(), ...valuesOf("usage", "metadata", "raw")],
+  json: jsonElement,
+  similar: () => detail.links.map(linkElement),
+};
+
+const hasTab = (name) =>
+  ({ arguments: detail.is_call, input: detail.input !== "", similar: detail.links.length > 0 })[name] ?? true;
+
+const showTab = (wanted) => {
+  const present = hasTab(wanted) ? wanted : "result";
+  for (const one of panel.querySelectorAll("[role=tab]")) {
+    one.hidden = !hasTab(one.dataset.tab);
+    one.ariaSelected = one.dataset.tab === present;
+    one.tabIndex = one.dataset.tab === present ? 0 : -1;
   }
-  const input = detail.page && !detail.is_call ? [inputElement(detail.page)] : [];
-  const errors = detail.values.filter((value) => value.column === "error");
-  const others = detail.values.filter((value) => value.column !== "error");
+  const content = TABS[present]();
+  panel.querySelector("[role=tabpanel]").replaceChildren(...(content.length ? content : [element("p", "nothing", words.nothing)]));
+};
+
+const tabsElement = () => {
+  const made = element("div", "tabs");
+  made.role = "tablist";
+  for (const name of Object.keys(TABS)) {
+    const one = button(words[`tab_${name}`], () => {
+      tab = name;
+      showTab(tab);
+    });
+    one.role = "tab";
+    one.dataset.tab = name;
+    made.append(one);
+  }
+  made.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const all = [...made.children].filter((one) => !one.hidden);
+    if (by) {
+      const next = all[(all.indexOf(document.activeElement) + by + all.length) % all.length];
+      next.focus();
+      next.click();
+      event.stopPropagation();
+    }
+  });
+  return made;
+};
+
+const showDetail = () => {
+  const row = place.get(detail.id);
+  const said = wordsOf.get(detail.id);
+  const title = element("h2", "", element("bdi", detail.is_call ? "tool" : "", detail.title));
+  if (detail.is_call && said?.text) {
+    title.append(" ", element("bdi", "run-text", said.text));
+  }
+  const status = detail.is_call ? STATUSES[outline.statuses[row]] : "";
+  const took = outline.durations[row];
+  const facts = element("p", "quiet");
+  if (status) {
+    facts.append(element("span", `badge badge-${status}`, words[status]), " ");
+  }
+  facts.append([took === null || took === undefined ? "" : duration(took), isAssumed || !outline.starts[row] ? "" : filled(words.into, { time: duration(outline.starts[row]) })].filter(Boolean).join(" · "));
+  const content = element("div", "");
+  content.role = "tabpanel";
   const isSame = panel.dataset.id === detail.id;
-  const top = panel.scrollTop;
-  panel.replaceChildren(
-    title,
-    ...errors.map(valueElement),
-    facts,
-    ...placesElement(detail.id),
-    tools,
-    ...input,
-    ...others.map(valueElement),
-  );
-  panel.scrollTop = isSame ? top : 0;
+  const top = panel.querySelector(".panel-body")?.scrollTop ?? 0;
+  const back = button("←", deselect);
+  back.className = "back";
+  back.ariaLabel = words.back;
+  const body = element("div", "panel-body", title, facts, content);
+  body.tabIndex = 0;
+  panel.replaceChildren(element("div", "tab-line", back, tabsElement()), body);
   panel.dataset.id = detail.id;
+  showTab(tab);
+  body.scrollTop = isSame ? top : 0;
+};
+
+const showSide = (isRow) => {
+  panel.hidden = !isRow;
+  about.hidden = isRow;
+};
+
+// Puts what is selected into the address, which leads there again.
+const noteAddress = () => {
+  const query = String(new URLSearchParams({ ...(view !== "steps" && { view }), ...(selected >= 0 && { call: outline.ids[selected] }) }));
+  history.replaceState(null, "", location.pathname + (query && `?${query}`));
 };
 
 const select = (row) => {
@@ -637,16 +568,25 @@ const select = (row) => {
   reveal(row);
   bringIntoSight(row);
   paintSoon();
-  const id = outline.ids[row];
-  const query = new URLSearchParams({ view, call: id });
-  history.replaceState(null, "", `?${query}#call-${id}`);
+  noteAddress();
   sayPlace();
+  root.classList.add("is-open");
   return load(row);
 };
 
-// Shows the first failure in the panel until a row is selected. Neither the focus nor what is in sight moves.
-const openFirstFailure = () => {
-  const row = selected < 0 && view !== "text" ? outline.statuses.indexOf(FAILED) : -1;
+// Shows the question and the answer again.
+const deselect = () => {
+  selected = -1;
+  root.classList.remove("is-open");
+  loading?.abort();
+  showSide(false);
+  noteAddress();
+  paintSoon();
+};
+
+// Shows the failure that decided in the panel until a row is selected. Neither the focus nor what is in sight moves.
+const openDeciding = () => {
+  const row = selected < 0 && view !== "text" ? (place.get(root.dataset.deciding) ?? -1) : -1;
   if (row >= 0) {
     selected = row;
     paintSoon();
@@ -654,16 +594,22 @@ const openFirstFailure = () => {
   }
 };
 
-// Reads the payloads of a row and shows them in the panel.
+// Reads the values of a row and shows them in the panel.
 const load = async (row) => {
   const id = outline.ids[row];
   loading?.abort();
+  if (outline.calls[row] === ANSWER) {
+    showSide(false);
+    return;
+  }
+  showSide(true);
   loading = new AbortController();
   panel.setAttribute("aria-busy", "true");
   try {
     const response = await fetch(`${root.dataset.url}${id}/`, { signal: loading.signal });
     if (response.ok) {
-      showDetail(await response.json());
+      detail = await response.json();
+      showDetail();
     } else {
       panel.replaceChildren(element("p", "nothing", words.failed));
     }
@@ -686,10 +632,10 @@ const move = (by) => {
   }
 };
 
-// The next row in reading order, or in the order of time, that `isWanted`; after the last comes the first.
+// The next row in reading order that `isWanted`; after the last comes the first.
 const jump = async (isWanted, by) => {
   await wholeOutline;
-  const order = view === "waterfall" ? byTime : outline.ids.map((_id, row) => row);
+  const order = outline.ids.map((_id, row) => row);
   const from = selected < 0 ? (by > 0 ? -1 : 0) : order.indexOf(selected);
   for (let far = 1; far <= order.length; far += 1) {
     const row = order[(from + by * far + order.length * 2) % order.length];
@@ -703,7 +649,7 @@ const jump = async (isWanted, by) => {
 const goToMatch = (by) => jump((row) => found[row] === 1, by);
 
 const fold = (row, isFolded) => {
-  if (view === "tree" && hasChildren(row)) {
+  if (hasChildren(row)) {
     folded[row] = isFolded ? 1 : 0;
     choose();
   }
@@ -789,16 +735,21 @@ const show = (wanted) => {
   for (const tab of root.querySelectorAll("[data-view-button]")) {
     tab.setAttribute("aria-pressed", tab.dataset.viewButton === view);
   }
-  axis.hidden = view !== "waterfall";
+  axis.hidden = view !== "time";
   part("body").hidden = view === "text";
   for (const tool of root.querySelectorAll("[data-only]")) {
     tool.hidden = !tool.dataset.only.split(" ").includes(view);
   }
   refresh();
-  if (view !== "text" && selected >= 0) {
+  if (view === "text") {
+    showSide(false);
+  } else if (selected >= 0) {
     reveal(selected);
+    load(selected);
   }
 };
+
+const showOfTab = (number) => [...panel.querySelectorAll("[role=tab]:not([hidden])")][number - 1]?.click();
 
 const KEYS = {
   j: () => move(1),
@@ -811,20 +762,24 @@ const KEYS = {
   ArrowRight: () => selected >= 0 && fold(selected, false),
   b: () => outline.bottleneck !== null && select(outline.bottleneck),
   "/": () => find.focus(),
-  "+": () => view === "waterfall" && zoomBy(0.5),
-  "-": () => view === "waterfall" && zoomBy(2),
-  0: () => view === "waterfall" && zoom(whole.from, whole.to),
+  "+": () => view === "time" && zoomBy(0.5),
+  "-": () => view === "time" && zoomBy(2),
+  0: () => view === "time" && zoom(whole.from, whole.to),
+  t: () => changeView(view === "time" ? "steps" : "time"),
+  Escape: () => selected >= 0 && deselect(),
   "?": () => part("help").showModal(),
+  ...Object.fromEntries([1, 2, 3, 4, 5, 6].map((number) => [number, () => !panel.hidden && showOfTab(number)])),
+};
+
+const changeView = (wanted) => {
+  show(wanted);
+  noteAddress();
+  openDeciding();
 };
 
 const listen = () => {
-  for (const tab of root.querySelectorAll("[data-view-button]")) {
-    tab.addEventListener("click", () => {
-      show(tab.dataset.viewButton);
-      const id = selected >= 0 ? outline.ids[selected] : "";
-      history.replaceState(null, "", `?${new URLSearchParams({ view, ...(id && { call: id }) })}${id && `#call-${id}`}`);
-      openFirstFailure();
-    });
+  for (const one of root.querySelectorAll("[data-view-button]")) {
+    one.addEventListener("click", () => changeView(one.dataset.viewButton));
   }
   list.addEventListener("scroll", paintSoon, { passive: true });
   addEventListener("resize", paintSoon);
@@ -836,27 +791,34 @@ const listen = () => {
       select(row);
     }
   });
-  // Links to failed calls elsewhere on the page keep the view.
+  // The header and the tools are replaced while the run goes on.
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="?call="]');
     const row = link ? place.get(new URLSearchParams(link.search).get("call")) : undefined;
-    if (view === "text" || row === undefined) {
-      return;
-    }
-    event.preventDefault();
-    if (link.closest(".failure-bar")) {
-      location.href = `${link.search}&view=${view}${link.hash}`; // the server knows the place of the failure
-    } else {
-      select(row);
-      list.scrollIntoView({ block: "nearest" });
-    }
-  });
-  onlyFailures.addEventListener("change", () => {
-    choose();
-    if (selected >= 0) {
-      reveal(selected);
+    const pressed = event.target.closest("[data-part]")?.dataset.part;
+    if (view !== "text" && row !== undefined) {
+      event.preventDefault();
+      if (link.rel) {
+        KEYS[link.rel === "next" ? "n" : "p"]();
+      } else {
+        select(row);
+      }
+    } else if (pressed === "copy-link") {
+      copy(location.href);
+    } else if (pressed === "help-button") {
+      KEYS["?"]();
     }
   });
+  document.addEventListener("change", (event) => {
+    if (event.target.dataset.part === "failures") {
+      onlyFailures = event.target.checked;
+      choose();
+      if (selected >= 0) {
+        reveal(selected);
+      }
+    }
+  });
+  find.form.addEventListener("submit", (event) => view !== "text" && event.preventDefault());
   find.addEventListener("input", search);
   find.addEventListener("keydown", (event) => {
     if (event.key === "Enter") {
@@ -873,7 +835,6 @@ const listen = () => {
   });
   part("previous-match").addEventListener("click", () => goToMatch(-1));
   part("next-match").addEventListener("click", () => goToMatch(1));
-  part("bottleneck").addEventListener("click", KEYS.b);
   part("fold-all").addEventListener("click", () => {
     newAreFolded = true;
     folded.fill(1);
@@ -887,7 +848,6 @@ const listen = () => {
   part("zoom-in").addEventListener("click", () => zoomBy(0.5));
   part("zoom-out").addEventListener("click", () => zoomBy(2));
   part("zoom-all").addEventListener("click", () => zoom(whole.from, whole.to));
-  part("help-button").addEventListener("click", KEYS["?"]);
   let pressed = null; // where a range of time began to be dragged
   const times = part("times");
   const timeAt = (event) => {
@@ -908,7 +868,7 @@ const listen = () => {
     const isTyping = event.target.closest("input, textarea, select, dialog");
     const isArrow = event.key.startsWith("Arrow");
     const isOurs = !isArrow || event.target === list;
-    if (view === "text" || isTyping || !isOurs || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) {
+    if ((view === "text" && event.key !== "?" && event.key !== "t") || isTyping || !isOurs || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) {
       return;
     }
     event.preventDefault();
@@ -919,7 +879,7 @@ const listen = () => {
 // --- Beginning, and going on --------------------------------------------------------------------------------------------
 
 // The parts of the page that change while the run goes on.
-const PARTS = ["#content h1", "#run-notes", "#message-facts", "#more-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
+const PARTS = ["#run-header", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
 
 const firstRowsOf = (page) => JSON.parse(page.getElementById("run-first-rows").textContent);
 
@@ -930,6 +890,16 @@ const outlineBehind = async (firstRows) => {
   }
   const response = await fetch(root.dataset.url).catch(() => null);
   return response?.ok ? response.json() : undefined;
+};
+
+// What a row says may have changed with it: the words that came anew are those of the first rows.
+const forgetWords = (columns) => {
+  columns.ids.forEach((id, row) => {
+    const known = place.get(id);
+    if (known === undefined || outline.statuses[known] !== columns.statuses[row] || outline.durations[known] !== columns.durations[row]) {
+      wordsOf.delete(id);
+    }
+  });
 };
 
 const followRun = () => {
@@ -949,8 +919,12 @@ const followRun = () => {
         known.set(wanted, html);
       }
     }
+    if (part("failures")) {
+      part("failures").checked = onlyFailures;
+    }
     if (columns) {
-      root.dataset.rows = explorer.dataset.rows;
+      Object.assign(root.dataset, { rows: explorer.dataset.rows, answer: explorer.dataset.answer, deciding: explorer.dataset.deciding });
+      forgetWords(columns);
       adopt(columns);
     }
     if (!explorer?.dataset.live) {
@@ -961,20 +935,17 @@ const followRun = () => {
 };
 
 const start = async () => {
+  document.body.classList.add("scripted");
   const query = new URLSearchParams(location.search);
   const wanted = query.get("call");
-  if (wanted && !location.hash) {
-    location.hash = `call-${wanted}`; // a login on the way loses it
-  }
-  const asked = query.get("view");
-  const isText = asked === "text" || (asked === null && ["call", "page", "open", "q"].some((name) => query.has(name)));
+  const wantedView = query.get("view");
   read(firstRowsOf(document));
   listen();
-  show(isText ? "text" : asked === "waterfall" ? "waterfall" : "tree");
+  const isText = wantedView === "text" || ["page", "open", "q"].some((name) => query.has(name));
+  show(isText ? "text" : ["time", "waterfall"].includes(wantedView) ? "time" : "steps");
   const selectWanted = () => {
     if (view !== "text" && selected < 0 && place.has(wanted)) {
       select(place.get(wanted));
-      root.scrollIntoView(); // what the address names may be below what is in sight
     }
   };
   selectWanted();
@@ -988,7 +959,7 @@ const start = async () => {
   }
   announceWhole();
   selectWanted();
-  openFirstFailure();
+  openDeciding();
   if (root.dataset.live) {
     followRun();
   }

@@ -1,0 +1,215 @@
+// The values of a step or call: JSON as a tree that unfolds, images of data, whole values on request, and copies in other forms.
+// Trace content becomes text nodes, never HTML.
+
+const MOST_CHILDREN = 200; // values of an object or list that are shown at a time
+const MOST_LOADED = 2_000_000; // bytes of a value that is loaded; a longer one is downloaded
+const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
+
+const root = document.getElementById("run-explorer");
+const hidden = JSON.parse(root.dataset.hidden);
+const hiddenCharacters = new RegExp(hidden.pattern, "gu");
+
+// The words of this page in the language of the reader.
+export const words = JSON.parse(root.dataset.words);
+
+export const element = (name, className, ...content) => {
+  const made = document.createElement(name);
+  made.className = className;
+  made.append(...content);
+  return made;
+};
+
+// Text in which characters that nobody sees, or that turn the reading direction, are marks that name them.
+export const visible = (string) => {
+  const parts = [];
+  let from = 0;
+  let count = 0;
+  for (const match of string.matchAll(hiddenCharacters)) {
+    count += 1;
+    if (count > hidden.most) {
+      break;
+    }
+    const code = match[0].codePointAt(0);
+    const point = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+    const mark = element("span", "mark", hidden.names[code] ?? point);
+    mark.title = point;
+    parts.push(string.slice(from, match.index), mark);
+    from = match.index + match[0].length;
+  }
+  parts.push(count > hidden.most ? string.slice(from).replaceAll(hiddenCharacters, "\ufffd") : string.slice(from));
+  return parts;
+};
+
+class Exact {
+  constructor(source) {
+    this.source = source; // a number that JavaScript would round
+  }
+}
+
+const parsed = (string) => {
+  const exact = (_key, value, context) =>
+    typeof value === "number" && context?.source !== undefined && String(value) !== context.source
+      ? new Exact(context.source)
+      : value;
+  try {
+    return JSON.parse(string, exact);
+  } catch (error) {
+    if (error instanceof SyntaxError || error instanceof RangeError) {
+      return undefined; // no JSON, or too deep: shown as the text that it is
+    }
+    throw error;
+  }
+};
+
+const isContainer = (value) => typeof value === "object" && value !== null && !(value instanceof Exact);
+
+// An object or list that is written in a string, as tools like to return.
+const inside = (string) => {
+  const value = /^\s*[[{]/.test(string) ? parsed(string) : undefined;
+  return isContainer(value) ? value : undefined;
+};
+
+const leaf = (value) => {
+  if (value instanceof Exact) {
+    return element("span", "json-number", value.source);
+  }
+  if (typeof value === "string") {
+    if (IMAGE.test(value)) {
+      const image = element("img", "json-image");
+      image.src = value;
+      image.alt = words.image;
+      return image;
+    }
+    return element("span", "json-string", ...visible(value));
+  }
+  return element("span", "json-number", String(value));
+};
+
+const branch = (name, value, isOpen) => {
+  const label = name === null ? [] : [element("bdi", "json-name", ...visible(String(name))), ": "];
+  const nested = typeof value === "string" ? inside(value) : undefined;
+  const container = nested ?? value;
+  if (!isContainer(container)) {
+    return element("div", "json-leaf", ...label, leaf(value));
+  }
+  const isList = Array.isArray(container);
+  const entries = Object.entries(container);
+  const size = isList ? `[${entries.length}]` : `{${entries.length}}`;
+  const summary = element("summary", "", ...label, element("span", "quiet", size));
+  if (nested !== undefined) {
+    summary.append(" ", element("span", "tag", words.nested));
+  }
+  const made = element("details", "json-branch", summary);
+  let next = 0;
+  const more = () => {
+    made.querySelector(":scope > .json-more")?.remove();
+    made.append(...entries.slice(next, next + MOST_CHILDREN).map(([key, item]) => branch(key, item, false)));
+    next += MOST_CHILDREN;
+    if (next < entries.length) {
+      const button = element("button", "json-more", `${words.more} (${entries.length - next})`);
+      button.type = "button";
+      button.addEventListener("click", more);
+      made.append(button);
+    }
+  };
+  made.addEventListener("toggle", more, { once: true });
+  made.open = isOpen;
+  return made;
+};
+
+export const button = (label, act) => {
+  const made = element("button", "", label);
+  made.type = "button";
+  made.addEventListener("click", act);
+  return made;
+};
+
+export const say = (message) => {
+  root.querySelector('[data-part="said"]').textContent = message;
+};
+
+export const copy = async (string) => {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(string);
+  } else {
+    // Browsers give the clipboard to pages over HTTPS only.
+    const field = element("textarea", "");
+    field.value = string;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+  say(words.copied);
+};
+
+export const valueElement = (value) => {
+  const head = element("h3", "", value.label, " ");
+  const body = element("div", "value code");
+  const fill = (string) => {
+    const tree = value.is_json || /^\s*[[{"]/.test(string) ? parsed(string) : undefined;
+    const isTree = isContainer(tree) || (typeof tree === "string" && inside(tree) !== undefined);
+    body.replaceChildren(isTree ? branch(null, tree, true) : element("div", "text", ...visible(string)));
+    value.text = string;
+  };
+  fill(value.text);
+  head.append(button(words.copy, () => copy(value.text)));
+  const made = element("section", value.column === "error" ? "run-value run-value-error" : "run-value", head, body);
+  if (value.is_cut) {
+    const link = element("a", "", words.download);
+    link.href = value.url;
+    const note = element("p", "cut", `${words.cut} `, link, " ");
+    if (value.bytes <= MOST_LOADED) {
+      const load = async () => {
+        const response = await fetch(value.url);
+        if (response.ok) {
+          fill(await response.text());
+          note.remove();
+        } else {
+          say(words.failed);
+        }
+      };
+      note.append(button(words.load, load));
+    }
+    made.append(note);
+  }
+  return made;
+};
+
+// The values as they were sent: JSON is not parsed, because JavaScript would round long numbers.
+export const asJson = (detail) => {
+  const fields = detail.values.map(
+    (value) =>
+      `  ${JSON.stringify(value.column)}: ${value.is_json && !value.is_cut ? value.text.replaceAll("\n", "\n  ") : JSON.stringify(value.text)}`,
+  );
+  return `{\n${[`  "id": ${JSON.stringify(detail.id)}`, `  "name": ${JSON.stringify(detail.title)}`, ...fields].join(",\n")}\n}`;
+};
+
+// More backticks than any run of them in a text, so that nothing in it is Markdown.
+const fenceOf = (text, least) => "`".repeat(Math.max(least, ...(text.match(/`+/g) ?? []).map((run) => run.length + 1)));
+
+const asCode = (text) => {
+  const line = text.replace(/\s+/g, " ");
+  const fence = fenceOf(line, 1);
+  const space = line.startsWith("`") || line.endsWith("`") ? " " : "";
+  return `${fence}${space}${line}${space}${fence}`;
+};
+
+export const asMarkdown = (detail) => {
+  const facts = detail.facts.map(([label, fact]) => `- ${label}: ${asCode(fact)}`).join("\n");
+  const values = detail.values.map((value) => {
+    const fence = fenceOf(value.text, 3);
+    return `**${value.label}**\n\n${fence}${value.is_json ? "json" : ""}\n${value.text}\n${fence}`;
+  });
+  return [`### ${asCode(detail.title)}`, facts, ...values].join("\n\n");
+};
+
+export const asCurl = (detail) =>
+  `curl -H "Authorization: Bearer $TRACESITE_API_KEY" '${new URL(detail.api, location.origin).href}'`;
+
+export const asPython = (detail) => {
+  const args = detail.values.find((value) => value.column === "args")?.text ?? "{}";
+  const tool = /^[A-Za-z_]\w*$/.test(detail.title) ? detail.title : `tools[${JSON.stringify(detail.title)}]`;
+  // A JSON string is a Python string, too.
+  return `import json\n\narguments = json.loads(${JSON.stringify(args)})\nresult = ${tool}(**arguments)\n`;
+};
