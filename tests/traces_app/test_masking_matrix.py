@@ -116,6 +116,9 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     "/admin/messages_app/message/<uuid:message_id>/compare/": lambda: [
         f"?with={message.pk}" for message in Message.objects.filter(role="assistant")[:1]
     ],
+    "/admin/messages_app/message/<uuid:message_id>/words/": lambda: [
+        "?" + "&".join(f"id={row.pk}" for table in (AgentStep, ToolCall) for row in table.objects.all()[:100])
+    ],
     "/admin/messages_app/message/<uuid:message_id>/search/": lambda: ["?q=about", "?q=planted"],
     "/admin/messages_app/session/": lambda: ["", "?q=about", "?q=planted"],
     "/admin/messages_app/message/": lambda: ["", "?q=about"],
@@ -126,6 +129,7 @@ EVERY = frozenset(
     """
     /admin/messages_app/message/<path:object_id>/change/
     /admin/messages_app/message/<uuid:message_id>/outline/<uuid:node_id>/
+    /admin/messages_app/message/<uuid:message_id>/words/
     /admin/messages_app/message/<uuid:message_id>/spans/
     /admin/messages_app/message/<uuid:message_id>/steps/<uuid:step_id>/input/
     /admin/traces_app/toolcall/<path:object_id>/change/

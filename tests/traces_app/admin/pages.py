@@ -36,7 +36,7 @@ NOWHERE = "/admin/nowhere/"
 NO_PAGES = frozenset(
     [
         # JSON and files.
-        *("outline", "detail", "search", "value", "export"),
+        *("outline", "words", "detail", "search", "value", "export"),
         # Only POST, which leads to another page.
         *("judge", "undo", "columns", "save_view"),
     ]

@@ -79,12 +79,11 @@ def test_message_page_shows_steps_and_nested_calls(staff: Client, run: UUID) -> 
         place = text.index(part, place)
 
 
-def test_first_failure_is_at_the_top_and_links_to_its_call(staff: Client, run: UUID) -> None:
+def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run: UUID) -> None:
     response = staff.get(page_of(run))
-    text = text_of(response)
-    assert text.index("1 tool call failed. Step 1 get_weather unknown city") < text.index("Steps")
+    assert "Failed Step 1 get_weather unknown city" in text_of(response)
     failed = ToolCall.objects.get(status="error")
-    assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}#call-{failed.pk}"
+    assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}"
     html = html_of(response)
     assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
     assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
@@ -92,6 +91,23 @@ def test_first_failure_is_at_the_top_and_links_to_its_call(staff: Client, run: U
     assert "is not in this run" not in text_of(staff.get(f"{page_of(run)}?call={failed.pk}"))
     for wanted in ("nope", uuid4()):
         assert f"Call “{wanted}” is not in this run." in text_of(staff.get(f"{page_of(run)}?call={wanted}"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ([False, True], "Done"),
+        ([True, False], "Failed Step 2 tool 0 boom 1"),
+        ([False, False], "Failed Step 2 tool 0 boom 1"),
+    ],
+)
+def test_failure_made_good_leaves_run_done(staff: Client, project: Project, ends: list[bool], words: str) -> None:
+    made = steps(2, 1)
+    for step, is_good in enumerate(ends):
+        made[step]["tool_calls"][0]["result"] = {"success": is_good, "error": "" if is_good else f"boom {step}"}
+    message = store(project, answer(agent_steps=made)).messages[0].id
+    assert message is not None
+    assert words in text_of(staff.get(page_of(message)))
 
 
 def test_failure_on_another_page_is_reached_by_its_link(staff: Client, project: Project) -> None:
@@ -102,9 +118,8 @@ def test_failure_on_another_page_is_reached_by_its_link(staff: Client, project: 
     response = staff.get(page_of(message))
     assert "Page 1 of 3" in text_of(response)
     failed = ToolCall.objects.get(status="error")
-    link = links_of(response)["Step 51 tool 1"]
-    assert link == f"?call={failed.pk}#call-{failed.pk}"
-    assert links_of(response)["First failure →"] == link
+    link = links_of(response)["Step 51 tool 1: boom"]
+    assert link == f"?call={failed.pk}" == next_failure_of(response)
     assert f'id="call-{failed.pk}" open' in html_of(staff.get(page_of(message) + link))
     links = links_of(response)
     assert "Page 3 of 3" in text_of(staff.get(page_of(message) + link))
@@ -127,35 +142,43 @@ def test_failures_are_listed_with_step_and_error(staff: Client, project: Project
     assert len(rows_of(staff.get(links["and 2 more"]))) == 12
 
 
-def test_failure_bar_shows_the_readers_position(staff: Client, project: Project) -> None:
+def next_failure_of(response: Any, rel: str = "next") -> str | None:
+    """Return the link to the next or previous failure from a page."""
+    found = re.search(rf'<a [^>]*rel="{rel}" href="([?]call=[^"]+)"', html_of(response))
+    return found and unescape(found[1])
+
+
+def test_tools_show_the_readers_place_among_failures(staff: Client, project: Project) -> None:
     many = steps(60, 3)
     for step in (3, 50):
         many[step]["tool_calls"][1]["result"] = {"success": False, "error": f"boom {step}"}
     message = store(project, question(), answer(agent_steps=many)).messages[1].id
     assert message is not None
     first = staff.get(page_of(message))
-    assert "2 failures First failure →" in text_of(first)
-    assert "← Previous failure" not in links_of(first)
-    second = staff.get(page_of(message) + links_of(first)["First failure →"])
-    assert text_of(second).startswith("What is the weather in Shanghai and in Atlantis? with errors")
-    assert "Failure 1 of 2 · Step 4 tool 1 Next failure →" in text_of(second)
-    third = staff.get(page_of(message) + links_of(second)["Next failure →"])
-    assert "Failure 2 of 2 · Step 51 tool 1 ← Previous failure" in text_of(third)
+    assert "2 failures" in text_of(first)
+    assert next_failure_of(first, "prev") is None
+    second = staff.get(f"{page_of(message)}{next_failure_of(first)}")
+    assert "Failure 1 of 2" in text_of(second)
+    third = staff.get(f"{page_of(message)}{next_failure_of(second)}")
+    assert "Failure 2 of 2" in text_of(third)
     assert "Page 3 of 3" in text_of(third)
-    assert "Next failure →" not in links_of(third)
-    assert links_of(third)["← Previous failure"] == links_of(first)["First failure →"]
+    assert next_failure_of(third) is None
+    assert next_failure_of(third, "prev") == next_failure_of(first)
 
 
-def test_run_without_failure_has_no_failure_bar(staff: Client, project: Project) -> None:
+def test_run_without_failure_names_none(staff: Client, project: Project) -> None:
     message = store(project, answer(agent_steps=steps(2, 1))).messages[0].id
     assert message is not None
-    assert "failure-bar" not in html_of(staff.get(page_of(message)))
+    page = staff.get(page_of(message))
+    assert " Done " in text_of(page)
+    assert "tool call failed" not in text_of(page)
+    assert next_failure_of(page) is None
 
 
 def test_counts_of_failed_calls_link_to_the_failures(staff: Client, run: UUID) -> None:
     failed = ToolCall.objects.get(status="error")
     session = Session.objects.get()
-    place = f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
+    place = f"{page_of(run)}?call={failed.pk}"
     # From the list of messages, and from the conversation.
     for page in (MESSAGES, f"{SESSIONS}{session.pk}/change/"):
         links = re.findall(r'<a [^>]*href="([^"]+\?failure)"', html_of(staff.get(page)))
@@ -254,7 +277,7 @@ def test_error_of_a_run_is_shown_at_the_top(staff: Client, project: Project) -> 
     message = store(project, answer(agent_steps=[], error="context length exceeded")).messages[0].id
     assert message is not None
     text = text_of(staff.get(page_of(message)))
-    assert "The run ended with an error: context length exceeded" in text
+    assert "Failed context length exceeded" in text
     assert "No steps: the model answered directly." in text
 
 
@@ -363,8 +386,8 @@ def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, pr
         # Each long value is shown by its beginning and a link to the whole.
         cut = sum(place in shown for place in (0, 1, 1_999))
         assert html.count("of 4.8\xa0MB are shown.") == html.count(">Download all (4.8\xa0MB)</a>") == 2 * cut
-    assert links_of(first)["Later steps →"] == "?page=2#run"
-    assert links_of(last)["← Earlier steps"] == "?page=39#run"
+    assert links_of(first)["Later steps →"] == "?view=text&page=2"
+    assert links_of(last)["← Earlier steps"] == "?view=text&page=39"
     whole = staff.get(links_of(last)["Download all (4.8 MB)"]).content.decode()
     assert whole == "thought 1999 " + "t" * 5_000_000
 
@@ -395,8 +418,8 @@ def test_session_page_goes_to_a_message_by_its_number(staff: Client, project: Pr
     assert [bubble.message.external_id for bubble, _run in bubbles] == [f"m{place}" for place in range(54, 60)]
     # The page of a message leads back to its place.
     message = bubbles[0][0].message
-    back = links_of(staff.get(page_of(message.pk)))["Full conversation"]
-    assert back.endswith(f"#message-{message.pk}")
+    links = links_of(staff.get(page_of(message.pk))).values()
+    (back,) = [url for url in links if url.endswith(f"#message-{message.pk}")]
     assert staff.get(back).context["bubbles"][0][0].message.pk == message.pk
     for number in ("0", "61", "-1", "x", "9" * 30, ""):
         refused = staff.get(page, {"number": number}, follow=True)
@@ -562,14 +585,14 @@ def test_paused_run_shows_what_it_waits_for(staff: Client, project: Project) -> 
     run = answer(is_completed=False, metadata=asked, agent_steps=[{"tool_calls": [{"name": "refund", "args": {}}]}])
     outcome = store(project, question(), run, status="paused", current_phase="waiting for approval")
     page = staff.get(page_of(outcome.messages[1].id))
-    assert "Atlantis? paused" in text_of(page)
+    assert "Waiting Paused: waiting for approval" in text_of(page)
     assert (
         'Paused: waiting for approval · Calls without a result: refund [ { "id": "i1", "value": "<b>Refund'
         in text_of(page)
     )
     assert "Working…" not in text_of(page)
     call = ToolCall.objects.get(tool__name="refund")
-    assert links_of(page)["refund"] == f"?call={call.pk}#call-{call.pk}"
+    assert links_of(page)["refund"] == f"?call={call.pk}"
     Message.objects.update(is_completed=True)
     assert "Paused" not in text_of(staff.get(page_of(outcome.messages[1].id)))
 

@@ -29,8 +29,8 @@ def url_of(message_id: UUID, node_id: UUID | None = None) -> str:
 def test_outline_has_rows_in_reading_order(staff: Client, project: Project) -> None:
     outline = staff.get(url_of(answered(project))).json()
     names = [outline["names"][name] for name in outline["named"]]
-    assert names[:3] == ["Step 1", "get_weather", "get_weather"]
-    assert names[3].startswith("Step 2")
+    assert names[:3] == ["", "get_weather", "get_weather"]
+    assert outline["numbers"][:4] == ["1", "", "", "2"]
     assert outline["depths"][:3] == [0, 1, 1]
     assert outline["calls"][:3] == [0, 1, 1]
     assert outline["statuses"][:3] == [1, 1, 2]
@@ -62,13 +62,56 @@ def first_rows_of(client: Client, message_id: UUID) -> Any:
 def test_first_rows_come_with_the_page(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     message_id = answered(project)
     whole = staff.get(url_of(message_id)).json()
-    assert first_rows_of(staff, message_id) == whole
+    rows = first_rows_of(staff, message_id)
+    assert set(rows["words"]) == set(rows["ids"])
+    assert {**rows, "words": {}} == whole
     monkeypatch.setattr(run_page, "FIRST_ROWS", 3)
     monkeypatch.setattr(run_outline, "FIRST_ROWS", 3)
     first = first_rows_of(staff, message_id)
     for column in ("ids", "calls", "depths", "statuses", "durations"):
         assert first[column] == whole[column][:3]
     assert (first["is_whole"], first["bottleneck"], whole["is_whole"]) == (False, None, True)
+
+
+def words_of(client: Client, message_id: UUID, *ids: UUID) -> Any:
+    return client.get(f"/admin/messages_app/message/{message_id}/words/", {"id": [str(key) for key in ids]})
+
+
+def test_words_say_what_happened_in_a_row(staff: Client, project: Project) -> None:
+    calls = [
+        {"name": "Bash", "args": {"timeout": 9, "command": "go test ./..."}, "result": {"output": "a\nb\nc"}},
+        {
+            "name": "read_file",
+            "args": {"path": "src/a.py"},
+            "result": {"success": False, "error": "Traceback\nOSError: gone"},
+        },
+        {"name": "wait", "args": {}},
+    ]
+    message_id = answered(
+        project, agent_steps=[{"agent_name": "dev", "thought": "**First**, the tests.", "tool_calls": calls}]
+    )
+    step = AgentStep.objects.get()
+    made = {call.tool.name: call.pk for call in ToolCall.objects.select_related("tool")}
+    words = words_of(staff, message_id, step.pk, *made.values()).json()
+    assert words[str(step.pk)] == {"text": "First, the tests."}
+    assert words[str(made["Bash"])] == {"text": "go test ./...", "note": "3 lines"}
+    assert words[str(made["read_file"])] == {"text": "src/a.py", "error": "OSError: gone"}
+    assert words[str(made["wait"])] == {}
+
+
+def test_words_are_those_of_rows_of_the_run(staff: Client, project: Project) -> None:
+    message_id = answered(project)
+    other = store(project, answer(), external_id="other").messages[0].id
+    call_id = ToolCall.objects.filter(message_id=other)[0].pk
+    assert words_of(staff, message_id, call_id, uuid4()).json() == {}
+    assert staff.get(f"/admin/messages_app/message/{message_id}/words/?id=junk").json() == {}
+    assert words_of(staff, uuid4(), call_id).status_code == 404
+
+
+def test_agent_is_named_where_it_changes(staff: Client, project: Project) -> None:
+    made = [{"agent_name": name, "iteration": place} for place, name in enumerate(["a", "a", "b", "a"])]
+    outline = staff.get(url_of(answered(project, agent_steps=made))).json()
+    assert [outline["names"][name] for name in outline["named"]] == ["a", "", "b", "a"]
 
 
 def test_bottleneck_is_the_longest_row_on_the_critical_path(staff: Client, project: Project) -> None:
@@ -103,10 +146,11 @@ def test_outline_and_payloads_need_permission(staff: Client, project: Project) -
     message_id = answered(project)
     call_id = ToolCall.objects.all()[0].pk
     other = Client()
-    for url in (url_of(message_id), url_of(message_id, call_id)):
+    urls = (url_of(message_id), url_of(message_id, call_id), f"/admin/messages_app/message/{message_id}/words/")
+    for url in urls:
         assert other.get(url).status_code == 302
     other.force_login(User.objects.create_user("bob", is_staff=True))
-    for url in (url_of(message_id), url_of(message_id, call_id)):
+    for url in urls:
         assert other.get(url).status_code == 403
 
 
@@ -132,7 +176,7 @@ def test_detail_of_call_has_its_payloads(staff: Client, project: Project) -> Non
     message_id = answered(project)
     failed = ToolCall.objects.get(status="error")
     queries = statements_of(staff, url_of(message_id, failed.pk))
-    assert len(queries) <= 7
+    assert len(queries) <= 8
     detail = staff.get(url_of(message_id, failed.pk)).json()
     values = {value["column"]: value["text"] for value in detail["values"]}
     assert detail["title"] == "get_weather"

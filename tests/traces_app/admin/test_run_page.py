@@ -17,7 +17,7 @@ from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_page, run_tree
-from traces_app.admin.run_page import first_failure, read_call, read_run, read_tool_time, step_number
+from traces_app.admin.run_page import read_deciding_failure, read_call, read_run, read_tool_time, step_number
 from traces_app.admin.run_tree import CallNode, StepNode, build_tree
 from traces_app.models import AgentStep, ToolCall
 
@@ -282,8 +282,8 @@ def test_failures_of_sub_agents_are_in_reading_order(project: Project) -> None:
     ]
     message_id = answered(project, agent_steps=steps)
     assert [failure.tool for failure in read_run(primary, message_id).failures] == ["ask", "look", "send"]
-    assert first_failure(primary, message_id) == ToolCall.objects.get(tool__name="ask").pk
-    assert first_failure(primary, answered(project, agent_steps=many_steps(1), external_id="good")) is None
+    assert read_deciding_failure(primary, message_id) == ToolCall.objects.get(tool__name="send").pk
+    assert read_deciding_failure(primary, answered(project, agent_steps=many_steps(1), external_id="good")) is None
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_read_run_takes_constant_queries(project: Project) -> None:
         with CaptureQueriesContext(connection) as queries:
             read_run(primary, message_id)
         counts.append(len(queries))
-    assert counts == [7, 7]
+    assert counts == [8, 8]
 
 
 def test_step_with_very_many_calls_is_cut_and_marked(project: Project) -> None:
