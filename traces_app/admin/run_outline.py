@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -40,16 +40,16 @@ from .run_page import (
     FIRST_ROWS,
     VALUE_CHARACTERS,
     RunPage,
+    as_key,
     pages_of_failures_like,
     read_call,
     step_number,
     step_texts,
     steps_with_texts,
-    with_text_keys,
 )
 from .run_tree import CallNode, Key, StepNode, build_tree, steps_of, walk_with_depths
 from .telling import telling_argument
-from .telling_texts import note_of_result, plain, telling_line
+from .telling_texts import cut_in_middle, note_of_result, plain, telling_line
 
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""
@@ -60,6 +60,10 @@ ARGS_CHARACTERS = 16_384
 ERROR_CHARACTERS = 2_000
 OUTPUT_CHARACTERS = 4_000
 """The beginnings of values of which the words of rows are made."""
+ERROR_LINES = 40
+"""Lines of an error in the panel; of a longer one the middle is left out."""
+WHOLE_CHARACTERS = 1_000_000
+"""Characters of an error that is longer than VALUE_CHARACTERS, of which the end is looked for."""
 _STATUSES = {status.value: place for place, status in enumerate(ToolCall.Status)}
 """Plain strings as keys: they come from the database."""
 
@@ -128,6 +132,8 @@ class Payload:
     """At most VALUE_CHARACTERS."""
     bytes: int
     is_cut: bool
+    note: str
+    """The place where the value is cut, in words."""
     url: str
     """Downloads the whole value."""
 
@@ -174,7 +180,6 @@ def explorer_words() -> str:
         "copy": _("Copy"),
         "copyAs": _("Copy as"),
         "copied": _("Copied."),
-        "cut": _("The value is truncated here."),
         "download": _("Download all"),
         "load": _("Load all"),
         "failed": _("It could not be loaded."),
@@ -237,18 +242,18 @@ def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bo
 def read_outline(db: Database, message_id: UUID) -> Outline:
     """Return the outline of the run of a message. Three queries."""
     below = ids_below([message_id])
-    step_rows = with_text_keys(
+    step_rows = list(
         db.rows(AgentStep.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
-        .values_list("pk", "iteration", "agent_name", *_STEP_TIMES)[: OUTLINE_ROWS + 1]
+        .values_list(as_key("pk"), "iteration", "agent_name", *_STEP_TIMES)[: OUTLINE_ROWS + 1]
     )
-    call_rows = with_text_keys(
+    keys = map(as_key, ("pk", "step_id", "parent_id"))
+    call_rows = list(
         db.rows(ToolCall.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list("pk", "step_id", "parent_id", "status", "tool_id", *_CALL_TIMES)[: OUTLINE_ROWS + 1],
-        keys=3,
+        .values_list(*keys, "status", "tool_id", *_CALL_TIMES)[: OUTLINE_ROWS + 1]
     )
     steps = steps_of(row[:3] for row in step_rows)
     known = {step.id for step in steps}
@@ -269,11 +274,11 @@ def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
     steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
     times: dict[Key, _Times] = {}
     if calls:
-        rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list("pk", "tool__name", *_CALL_TIMES)
-        times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in with_text_keys(rows)}
+        rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list(as_key("pk"), "tool__name", *_CALL_TIMES)
+        times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in rows}
     if steps:
-        step_rows = db.rows(AgentStep.with_deleted).filter(pk__in=steps).values_list("pk", *_STEP_TIMES)
-        times |= {key: _Times(_shown_agent(steps[key]), *columns) for key, *columns in with_text_keys(step_rows)}
+        step_rows = db.rows(AgentStep.with_deleted).filter(pk__in=steps).values_list(as_key("pk"), *_STEP_TIMES)
+        times |= {key: _Times(_shown_agent(steps[key]), *columns) for key, *columns in step_rows}
     # A row that was purged meanwhile is left out.
     shown = [(depth, node) for depth, node in run.first_rows if node.id in times]
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
@@ -401,7 +406,7 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
         return _value(column, label, shown, url, is_json=is_json)
 
     values = [
-        value("result", "error", _("Error"), texts.error),
+        _error(db, call_id, value("result", "error", _("Error"), texts.error)),
         value("call", "args", _("Arguments"), texts.args, is_json=True),
         value("result", "output", _("Output"), texts.output),
         value("result", "data", _("Data"), texts.data, is_json=True),
@@ -471,10 +476,29 @@ def _input_url(step: AgentStep) -> str:
 
 
 def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool) -> Payload:
-    text = shown.head + shown.rest
     return Payload(
-        column=column, label=label, is_json=is_json, text=text, bytes=shown.total_bytes, is_cut=shown.is_cut, url=url
+        column=column,
+        label=label,
+        is_json=is_json,
+        text=shown.head + shown.rest,
+        bytes=shown.total_bytes,
+        is_cut=shown.is_cut,
+        note=_("The value is truncated here."),
+        url=url,
     )
+
+
+def _error(db: Database, call_id: UUID, error: Payload) -> Payload:
+    """Return a long error with its end, which tells most, and without its middle."""
+    text = error.text
+    if error.is_cut:
+        rows = db.rows(ToolResult.objects).filter(pk=call_id)
+        text = rows.values_list(first_characters("error", WHOLE_CHARACTERS), flat=True).first() or text
+    beginning, left_out, end = cut_in_middle(text, ERROR_LINES)
+    if not left_out:
+        return error
+    said = ngettext("%(number)s line is left out", "%(number)s lines are left out", left_out) % {"number": left_out}
+    return replace(error, text=f"{beginning}\n⋯ {said} ⋯\n{end}", is_cut=True, note="")
 
 
 def _facts(*facts: tuple[str, str]) -> list[tuple[str, str]]:

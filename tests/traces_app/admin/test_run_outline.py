@@ -195,6 +195,19 @@ def test_detail_of_long_value_is_cut_with_its_url(staff: Client, project: Projec
     assert b"".join(staff.get(output["url"])) == b"x" * 200_000
 
 
+@pytest.mark.parametrize("lines", [60, 20_000])
+def test_long_error_keeps_its_end(staff: Client, project: Project, lines: int) -> None:
+    error = "\n".join(f"line {number}" for number in range(lines)) + "\nFAILED test_sum - assert 3 == 4"
+    call = {"name": "Bash", "args": {}, "result": {"success": False, "error": error}}
+    message_id = answered(project, agent_steps=[{"tool_calls": [call]}])
+    detail = staff.get(url_of(message_id, ToolCall.objects.get().pk)).json()
+    (shown,) = [value for value in detail["values"] if value["column"] == "error"]
+    assert shown["text"].startswith("line 0\n")
+    assert f"⋯ {lines + 1 - 40} lines are left out ⋯" in shown["text"]
+    assert shown["text"].endswith("FAILED test_sum - assert 3 == 4")
+    assert (shown["is_cut"], b"".join(staff.get(shown["url"])).decode()) == (True, error)
+
+
 def test_detail_of_step_has_its_thought(staff: Client, project: Project) -> None:
     message_id = answered(project)
     step = AgentStep.objects.order_by("iteration")[0]

@@ -17,7 +17,7 @@ from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_page, run_tree
-from traces_app.admin.run_page import read_deciding_failure, read_call, read_run, read_tool_time, step_number
+from traces_app.admin.run_page import read_call, read_deciding_failure, read_run, read_tool_time, step_number
 from traces_app.admin.run_tree import CallNode, StepNode, build_tree
 from traces_app.models import AgentStep, ToolCall
 

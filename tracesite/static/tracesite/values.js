@@ -158,7 +158,7 @@ export const valueElement = (value) => {
   if (value.is_cut) {
     const link = element("a", "", words.download);
     link.href = value.url;
-    const note = element("p", "cut", `${words.cut} `, link, " ");
+    const note = element("p", "cut", value.note && `${value.note} `, link, " ");
     if (value.bytes <= MOST_LOADED) {
       const load = async () => {
         const response = await fetch(value.url);
