@@ -212,6 +212,12 @@ def tokens_by_kind(input_tokens: int, output_tokens: int) -> str:
     return _("%(input)s in, %(output)s out") % {"input": f"{input_tokens:,}", "output": f"{output_tokens:,}"}
 
 
+def tokens_with_cached(input_tokens: int, cached_tokens: int, output_tokens: int) -> str:
+    """Format tokens without their sum, of which some were read from a cache: "711 in, 12,000 cached, 164 out"."""
+    counts = {"input": f"{input_tokens:,}", "cached": f"{cached_tokens:,}", "output": f"{output_tokens:,}"}
+    return _("%(input)s in, %(cached)s cached, %(output)s out") % counts
+
+
 def message_duration(message: Any) -> SafeString:
     """Format the duration of a message: from its beginning to its end. Without a known end it is the sum of its steps,
     and says so. Every page and list shows it like this."""

@@ -18,10 +18,11 @@ from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
 from messages_app.interruptions import is_interrupted
 from messages_app.models import Message
 from messages_app.queries import as_uuid
-from messages_app.safe_text import for_scripts, one_line
+from messages_app.safe_text import for_scripts, one_line, tokens_by_kind, tokens_with_cached
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
+from tracesite_sdk.normalize.pricing import Tokens
 from tracesite_sdk.spans.conversation import TRACE_ID
 
 from .conversation import MessagePage, place_in_conversation, read_message
@@ -29,7 +30,7 @@ from .flag_labels import losses_of, problems_of
 from .labels import session_name, title_of
 from .outcome import outcome_of
 from .run_outline import explorer_words, read_first_rows, sees
-from .run_page import read_deciding_failure, read_interrupts, read_run, read_tool_time, unpriced_models
+from .run_page import read_deciding_failure, read_interrupts, read_run, read_tokens, read_tool_time, unpriced_models
 from .run_search import MATCHES_LISTED, search_run
 from .scores import judgements_of
 from .telling_texts import plain
@@ -118,7 +119,24 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         found["unpriced_models"] = unpriced_models(db, message.pk)
     if message.step_count:
         found["tool_ms"] = read_tool_time(db, message.pk)
+    found["tokens"] = _tokens(message, read_tokens(db, message.pk) if message.step_count else None)
     return found
+
+
+def _tokens(message: Message, counted: Tokens | None) -> dict[str, str]:
+    """Return the tokens of a run in words: their number, those of each kind, and the share that was read from a cache; {} if none
+    are known."""
+    if counted is None or not counted.cached_input:
+        given, output = message.input_tokens or 0, message.output_tokens or 0
+        return {"total": f"{given + output:,}", "kinds": tokens_by_kind(given, output)} if given or output else {}
+    given, cached = counted.input + counted.cache_write, counted.cached_input
+    output = counted.output + counted.reasoning
+    share = f"{cached / (given + cached):.0%}"
+    return {
+        "total": f"{given + cached + output:,}",
+        "kinds": tokens_with_cached(given, cached, output),
+        "cached": _("%(share)s cached") % {"share": share},
+    }
 
 
 def _url_of_deciding_failure(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> str | None:

@@ -55,6 +55,7 @@ SKELETON_ROWS = 20_000
 FAILURES_NAMED = 10
 MODELS_NAMED = 5
 COMMANDS_COMPARED = 500
+STEPS_COUNTED = 2_000
 FIRST_ROWS = 200
 """Rows of the explorer that come with the page, so that they are painted with it."""
 
@@ -205,6 +206,17 @@ def read_tool_time(db: Database, message_id: UUID) -> int | None:
     calls = db.rows(ToolCall.with_deleted).filter(message_id=message_id, parent=None, **ids_below([message_id]))
     total: int | None = calls.aggregate(total=Sum("duration_ms"))["total"]
     return total
+
+
+def read_tokens(db: Database, message_id: UUID) -> pricing.Tokens | None:
+    """Return the tokens of the steps of a run by their kinds; None if it has none, or more than STEPS_COUNTED steps. One query.
+
+    The sums of a message have the input as its producer counts it: with cached tokens, or without.
+    """
+    steps = db.rows(AgentStep.with_deleted).filter(message_id=message_id, **ids_below([message_id]))
+    usages = list(steps.filter(usage__isnull=False).order_by().values_list("usage", flat=True)[: STEPS_COUNTED + 1])
+    counted = [tokens for usage in usages if (tokens := pricing.tokens_of(usage)) is not None]
+    return pricing.Tokens(*map(sum, zip(*counted, strict=True))) if counted and len(usages) <= STEPS_COUNTED else None
 
 
 def unpriced_models(db: Database, message_id: UUID) -> list[str]:
