@@ -67,7 +67,7 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "open_status": status_of_open_message(message.session),
         "waiting_words": waits,
         "is_run": message.role == Message.Role.ASSISTANT,
-        "said": plain(message.shown_content),
+        "said": plain(message.shown_content) or ("" if message.is_completed else _("Not finished yet.")),
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         **model_admin.given_trash.context_of(model_admin, request, message),
         **of_run,
