@@ -8,7 +8,7 @@ depends on the run: the values of a page share TOTAL_CHARACTERS.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -165,13 +165,7 @@ def _deciding(db: Database, calls: Sequence[CallNode]) -> Key | None:
     shells = {key for key, name in tools.items() if is_shell(name)}
     # Of a shell the commands are compared, those of the last calls.
     commands = [call.id for call in calls if call.tool_id in shells][-COMMANDS_COMPARED:]
-    rows = db.rows(ToolCall.with_deleted).filter(pk__in=commands) if commands else ToolCall.objects.none()
-    told = {
-        str(key): telling_argument(name, args)
-        for key, name, args in rows.values_list(
-            "pk", "tool__name", Beginning(Cast("args", TextField()), LEAST_CHARACTERS)
-        )
-    }
+    told = _commands(db, commands) if commands else {}
     facts = [
         CallFact(
             id=call.id,
@@ -185,6 +179,12 @@ def _deciding(db: Database, calls: Sequence[CallNode]) -> Key | None:
     ]
     deciding = deciding_failure(facts)
     return None if deciding is None else deciding.id
+
+
+def _commands(db: Database, calls: Collection[Key]) -> dict[Key, str]:
+    beginnings = Beginning(Cast("args", TextField()), LEAST_CHARACTERS)
+    rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list(as_key("pk"), "tool__name", beginnings)
+    return {key: telling_argument(name, args) for key, name, args in rows}
 
 
 def step_number(db: Database, step: AgentStep) -> str:
