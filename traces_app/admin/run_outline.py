@@ -195,6 +195,7 @@ def explorer_words() -> str:
         "back": _("Back to the path"),
         "found": _("Found: %(number)s"),
         "place": _("%(number)s of %(total)s"),
+        "failurePlace": _("Failure %(number)s of %(total)s"),
         "bottleneck": _("Bottleneck"),
         "bottleneckMeans": _(
             "The longest step or call on the critical path: the chain that decided how long the run took"

@@ -131,7 +131,7 @@ def stored_pages(owner: User) -> list[str]:
         *(f"{sessions}/?status=paused", f"{sessions}/views/{view.pk}/"),
         *(f"{sessions}/?q=weather", f"{calls}/?status=error&q=unknown", f"{messages}/?q=nothing"),
         *(f"{sessions}/{session}/change/", f"{calls}/{failed.pk}/change/", f"{messages}/{running}/change/"),
-        *(f"{messages}/{run}/change/?call={failed.pk}#call-{failed.pk}", f"{messages}/{run}/change/?view=waterfall"),
+        *(f"{messages}/{run}/change/?call={failed.pk}", f"{messages}/{run}/change/?view=time"),
         *(f"{messages}/{run}/change/?view=text", f"{messages}/{run}/steps/{step.pk}/input/"),
         *(f"{messages}/{run}/compare/", f"{messages}/{run}/compare/?other={other}"),
         *(f"{messages}/{run}/similar/", f"{messages}/{run}/similar/?by=errors"),

@@ -147,6 +147,14 @@ def watched(context: BrowserContext) -> tuple[Page, list[str]]:
     return page, complaints
 
 
+def see_failed_call(page: Page, text: str = "") -> None:
+    """See that the page of a run shows a failed call: its row in the path, and its error."""
+    expect(page.locator(".run-row-error[aria-selected=true]")).to_be_in_viewport()
+    error = page.locator(".run-panel .run-value-error")
+    expect(error).to_be_in_viewport()
+    expect(error).to_contain_text(text)
+
+
 def test_pages_have_no_browser_errors_and_run_no_trace_content(
     pages: list[str], session_key: str, browser: Browser, live_server: Any
 ) -> None:
@@ -181,11 +189,7 @@ def test_failed_call_is_three_clicks_away(
         page.locator(".main-lists").get_by_role("link", name="Failed calls").click()
         page.locator("#result_list tbody th a, #result_list tbody td a").first.click()
         page.wait_for_url("**/change/?call=*")
-        call = page.locator("details.call:target")
-        assert call.count() == 1
-        assert call.get_attribute("open") is not None
-        assert call.is_visible()
-        assert "U+202E" in call.inner_text()
+        see_failed_call(page, "U+202E")
         assert complaints == []
 
 
@@ -217,9 +221,7 @@ def test_failed_call_is_at_most_two_clicks_from_home(
         page.locator(".bars a").last.hover()
         page.locator(".cards td.wraps a").first.click()
         page.wait_for_url("**/change/?call=*")
-        call = page.locator("details.call:target")
-        assert call.get_attribute("open") is not None
-        assert call.is_visible()
+        see_failed_call(page)
         assert complaints == []
 
 
@@ -238,7 +240,7 @@ def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
         page.wait_for_url("**/toolcall/?status=error&q=refund*")
         page.locator("#result_list tbody :is(th, td) a").first.click()
         page.wait_for_url("**/change/?call=*")
-        assert "a refund to a bank account needs its IBAN" in page.locator("details.call:target").inner_text()
+        see_failed_call(page, "a refund to a bank account needs its IBAN")
         page.get_by_role("searchbox", name="Search all traces").fill("expired")
         page.keyboard.press("Enter")
         page.locator("#result_list").get_by_role("link", name="Refund order 5471", exact=True).wait_for()
@@ -260,7 +262,7 @@ def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.locator(".cards section").first.locator("li a").first.click()
         page.wait_for_url("**/change/?call=*")
-        assert page.locator("details.call:target").is_visible()
+        see_failed_call(page)
         assert complaints == []
 
 
@@ -337,7 +339,7 @@ def test_long_run_is_shown_in_pages(long_run: str, session_key: str, browser: Br
         page.wait_for_url("**page=40**")
         assert page.get_by_text("thought 1999", exact=True).is_visible()
         page.get_by_role("link", name="Collapse all").click()
-        page.wait_for_url("**page=40#run")
+        page.wait_for_url("**page=40")
         page.locator("details.call > summary").nth(2).click()
         page.goto("/admin/")
         page.go_back()
@@ -406,7 +408,7 @@ def test_time_shows_local_time_when_pointed_at(
     for context in browse(browser, session_key, live_server.url, timezone="Asia/Shanghai"):
         page, complaints = watched(context)
         page.goto(weather)
-        time = page.locator(".facts time").first
+        time = page.locator(".figures time")
         assert (time.inner_text(), time.get_attribute("title")) == ("2026-03-01 12:00:00", "2026-03-01 12:00:00 UTC")
         for _again in range(2):
             page.mouse.move(0, 0)
@@ -530,25 +532,32 @@ def test_bar_leads_through_failures_of_all_pages(
         page, complaints = watched(context)
         page.set_viewport_size({"width": 1280, "height": 700})
         page.goto(f"{failing_run}?view=text")
-        bar = page.locator(".failure-bar")
-        assert "3 failures" in bar.inner_text()
-        for number, step, label in ((1, 3, "First failure"), (2, 21, "Next failure"), (3, 51, "Next failure")):
-            bar.get_by_role("link", name=label).click()
+        bar = page.locator("#run-failures")
+        expect(bar).to_contain_text("3 failures")
+        for number, step in ((1, 3), (2, 21), (3, 51)):
+            bar.get_by_role("link", name="Next failure").click()
             bar.get_by_text(f"Failure {number} of 3").wait_for()
-            assert f"Step {step} tool 1" in bar.inner_text()
             target = page.locator("details.call:target")
             assert f"boom {step - 1}" in target.inner_text()
-            # The bar is at the top edge and does not cover the call.
+            # With the number of its step, and below the bar, which stays at its place.
+            assert page.locator(".step:has(:target) h3", has_text=f"Step {step}").is_visible()
+            expect(target).to_be_in_viewport(ratio=1)
             at, call = bar.bounding_box(), target.bounding_box()
             assert at is not None and call is not None
-            assert at["y"] >= 0
-            assert at["y"] + at["height"] <= call["y"] < 700
+            assert 0 <= at["y"] <= at["y"] + at["height"] <= call["y"]
         assert "Page 2 of 2" in page.locator("main").inner_text()
-        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-        at = bar.bounding_box()
-        assert at is not None and at["y"] == 0
+        page.locator("#run-text").evaluate("text => text.scrollTo(0, text.scrollHeight)")
+        assert bar.bounding_box() == at
         bar.get_by_role("link", name="Previous failure").click()
         bar.get_by_text("Failure 2 of 3").wait_for()
+        # So it does beside the rows, without leaving them.
+        page.get_by_role("button", name="Steps", exact=True).click()
+        page.goto(failing_run)
+        for number, step in ((1, 3), (2, 21)):
+            bar.get_by_role("link", name="Next failure").click()
+            expect(bar).to_contain_text(f"Failure {number} of 3")
+            see_failed_call(page, f"boom {step - 1}")
+            assert bar.bounding_box() is not None
         assert complaints == []
 
 

@@ -35,6 +35,7 @@ ANSI = "\x1b[31mred\x1b[0m\x1b]8;;https://evil.example/\x07link\x1b]8;;\x07\x1b[
 LINKS = (
     "[a](javascript:document.title='broken%20in') <a href='javascript:alert(1)'>b</a> ![c](https://evil.example/p.png)"
 )
+HIDDEN = set("\u202e\u202c\u2066\u2069\u200b\ufeff\U000e0041\x1b\x07")
 OUTPUTS: dict[str, Any] = {
     "html": {"output": HOSTILE, "data": {HOSTILE: [HOSTILE, SVG]}},
     "svg": {"output": SVG, "data": {"image": "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+", "svg": SVG}},
@@ -91,13 +92,17 @@ def test_hostile_trace_is_only_text_on_every_page(
         for name in OUTPUTS:
             row = page.locator(".run-row").filter(has=page.get_by_text(name, exact=True))
             row.click()
-            expect(panel.locator("h3")).to_have_text(name)
-            for fold in panel.locator(".json-branch:not([open]) > summary").all()[:5]:
-                fold.click()
-            assert panel.locator("script, svg, iframe, a[href^=javascript], img").count() == 0, name
+            expect(panel.locator("h2 .tool")).to_have_text(name)
+            for tab in panel.get_by_role("tab").all():
+                tab.click()
+                for fold in panel.locator(".json-branch:not([open]) > summary").all()[:5]:
+                    fold.click()
+                assert panel.locator("script, svg, iframe, a[href^=javascript], img").count() == 0, name
+                assert not set(panel.inner_text()) & HIDDEN, name
+            panel.get_by_role("tab", name="Result").click()
         # As deep as JSON is stored: every level opens, and the leaf is text.
         page.locator(".run-row").filter(has=page.get_by_text("nested", exact=True)).click()
-        expect(panel.locator("h3")).to_have_text("nested")
+        expect(panel.locator("h2 .tool")).to_have_text("nested")
         expect(panel.get_by_text("level", exact=True).first).to_be_attached()
         page.evaluate(OPEN_ALL)
         assert panel.get_by_text("level", exact=True).count() == MAX_DEPTH
@@ -108,8 +113,12 @@ def test_hostile_trace_is_only_text_on_every_page(
         page.locator(".run-row").filter(has=page.get_by_text("hidden", exact=True)).click()
         expect(panel.locator(".mark").first).to_be_visible()
         assert page.locator(".run-panel .mark").count() < 5_000
-        for view in ("Waterfall", "Text", "Tree"):
-            page.get_by_role("button", name=view).click()
+        # The rows and the header say words of the trace, too.
+        expect(page.locator(".run-row-error .run-error")).to_contain_text("onerror=")
+        expect(page.locator(".why .said-error")).to_contain_text("onerror=")
+        assert not set(page.locator("body").inner_text()) & HIDDEN
+        for view in ("Time", "Text", "Steps"):
+            page.get_by_role("button", name=view, exact=True).click()
         assert page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
         )

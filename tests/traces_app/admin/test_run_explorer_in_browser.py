@@ -1,4 +1,4 @@
-"""The tree, the waterfall and the panel of a run in a real browser."""
+"""The path of a run, its views and the panel of what is selected in a real browser."""
 
 from __future__ import annotations
 
@@ -6,18 +6,41 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Request, ViewportSize, expect
 
 from access_app.models import Project
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
-from tests.traces_app.conftest import NOON, answer, store
+from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.queries.search import found, in_run
 
 pytestmark = [pytest.mark.system, needs_chromium]
 __all__ = ["session_key"]  # a fixture
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+WIDE: ViewportSize = {"width": 1440, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+WHOLE_ROWS = """() => {
+  const list = document.querySelector('.run-list').getBoundingClientRect();
+  const end = Math.min(list.bottom, innerHeight);
+  const boxes = [...document.querySelectorAll('.run-row')].map((row) => row.getBoundingClientRect());
+  return boxes.filter((box) => box.top >= list.top && box.bottom <= end).length;
+}"""
+ROWS_ABUT = """() => {
+  const boxes = [...document.querySelectorAll('.run-row')].map((row) => row.getBoundingClientRect());
+  return boxes.length > 2 && boxes.every((box, place) => place === 0 || box.top === boxes[place - 1].bottom);
+}"""
+# A part that clips what has no room hides from the document that it is wider.
+WIDER = """() => [':root', '#container', '#content', '.run-header', '.run-header > div', '.split', '.path', '.side', '.run-list']
+  .flatMap((wanted) => [...document.querySelectorAll(wanted)].map((part) => [wanted, part]))
+  .filter(([, part]) => part.scrollWidth > part.clientWidth + 1).map(([wanted]) => wanted)"""
+SCROLL = """async (list) => {
+  for (let top = 0; top < list.scrollHeight; top += 1_000) {
+    list.scrollTop = top;
+    await new Promise((done) => requestAnimationFrame(done));
+  }
+  list.scrollTop = list.scrollHeight;
+}"""
 SVG = "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+"
 
 
@@ -58,12 +81,53 @@ def run(transactional_db: None) -> str:
     return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
 
 
-def row(page: Page, name: str) -> Any:
+@pytest.fixture
+def forty(transactional_db: None) -> str:
+    """Return the path of a run of 40 steps, each with a call, of which the 20th failed and was not made good."""
+
+    def step_of(number: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "name": "read_file" if number <= 20 else "grep",
+            "args": {"path": f"src/file_{number}.py"},
+        }
+        if number == 20:
+            error = "Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: no such city"
+            fields["result"] = {"success": False, "error": error}
+        else:
+            fields["result"] = {"output": "first line\nsecond line\nthird line"}
+        at = NOON + timedelta(seconds=number)
+        call = {**call_of("", 1_000 * number, 600), **fields}
+        asked = {"input": {"messages": [{"role": "user", "content": "What is asked?"}]}} if number == 1 else {}
+        return {
+            "iteration": number,
+            "thought": f"I look at file {number}.",
+            "timestamp": at,
+            "tool_calls": [call],
+            **asked,
+        }
+
+    steps = [step_of(number) for number in range(1, 41)]
+    outcome = store(Project.objects.create(slug="forty"), question(), answer(agent_steps=steps))
+    return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
+
+
+def wider_than_its_place(page: Page) -> list[str]:
+    """Return the parts of the page that have more than their width."""
+    found: list[str] = page.evaluate(WIDER)
+    return found
+
+
+def row(page: Page, name: str) -> Locator:
     return page.locator(".run-row").filter(has=page.get_by_text(name, exact=True))
 
 
-def share_of(page: Page, drawn: Any) -> tuple[float, float]:
-    """Return where something begins and ends on the axis of the waterfall, from 0 to 1."""
+def title_of(page: Page) -> Locator:
+    """Return the name of the call in the panel."""
+    return page.locator(".run-panel h2 .tool")
+
+
+def share_of(page: Page, drawn: Locator) -> tuple[float, float]:
+    """Return where something begins and ends on the axis of time, from 0 to 1."""
     # What is clicked is painted in the next frame.
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     axis, box = page.locator(".run-times").bounding_box(), drawn.bounding_box()
@@ -71,7 +135,7 @@ def share_of(page: Page, drawn: Any) -> tuple[float, float]:
     return tuple((x - axis["x"]) / axis["width"] for x in (box["x"], box["x"] + box["width"]))
 
 
-def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
+def test_path_folds_finds_and_jumps_to_failures(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto(run)
@@ -84,25 +148,25 @@ def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, brow
         )
         assert page.evaluate(places) == [0, 0, "BODY", ""]
         expect(row(page, "tool_0").locator(".run-took")).to_have_text("5 ms")
-        expect(row(page, "tool_0").locator(".run-sign")).to_have_text("✓")
-        row(page, "Step 1").locator(".run-fold").click()
+        expect(row(page, "tool_0").locator(".run-note")).to_have_text("ok")
+        row(page, "thought 0").locator(".run-fold").click()
         expect(row(page, "tool_0")).to_have_count(0)
-        expect(row(page, "Step 2")).to_be_visible()
+        expect(row(page, "thought 1")).to_be_visible()
         # The keyboard: the next failure unfolds and shows what it selects.
         page.keyboard.press("n")
         expect(page.locator(".run-panel .run-value-error")).to_contain_text("<script>document.title")
         expect(page.locator(".run-row[aria-selected=true]")).to_be_in_viewport()
         assert "U+202E" in page.locator(".run-panel").inner_text()
-        assert "#call-" in page.url
+        assert "?call=" in page.url
         page.keyboard.press("k")
-        expect(page.locator(".run-panel h3")).to_have_text("tool_2004")
+        expect(title_of(page)).to_have_text("tool_2004")
         page.keyboard.press("/")
         page.keyboard.type("tool_2500")
         page.keyboard.press("Enter")
-        expect(page.locator(".run-panel h3")).to_have_text("tool_2500")
+        expect(title_of(page)).to_have_text("tool_2500")
         # What the payloads say is found, too: by the grammar of the search, and shown with its place.
-        said = page.locator(".run-tools [role=status]")
-        find = page.get_by_label("Find in this run").first
+        said = page.locator(".path-tools [role=status]")
+        find = page.get_by_label("Find in this run")
         find.fill('error:"document.title"')
         page.keyboard.press("Enter")
         expect(said).to_have_text("1 of 1")
@@ -110,13 +174,15 @@ def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, brow
         find.fill("tool_2501 ok")
         expect(said).to_have_text("Found: 1")
         page.get_by_role("button", name="Next match").click()
-        expect(page.locator(".run-panel h3")).to_have_text("tool_2501")
+        expect(title_of(page)).to_have_text("tool_2501")
         find.fill('output:"no end')
         expect(said).to_contain_text("Character 8: This quotation mark has no partner.")
         find.fill("")
-        page.get_by_role("button", name="Bottleneck").click()
+        page.keyboard.press("Escape")  # to the rows
+        page.keyboard.press("b")
         expect(page.locator(".run-row[aria-selected=true] .run-bottleneck")).to_be_visible()
-        page.get_by_label("Only failures").check()
+        expect(page.locator(".run-bottleneck")).to_have_text("Bottleneck 3.0 s")
+        page.get_by_label("1 failure").check()
         expect(page.locator(".run-row")).to_have_count(2)  # with its step
         page.locator(".run-list").click()
         page.keyboard.press("?")
@@ -137,28 +203,28 @@ def test_first_rows_are_usable_before_the_others(
         page.goto(run)
         expect(row(page, "tool_0")).to_be_visible()
         expect(page.get_by_text("The other rows are being loaded.")).to_be_visible()
-        row(page, "Step 1").locator(".run-fold").click()
-        row(page, "Step 2").click()
-        expect(page.locator(".run-panel h3")).to_have_text("Step 2")
+        row(page, "thought 0").locator(".run-fold").click()
+        row(page, "thought 1").click()
+        expect(page.locator(".run-panel h2")).to_have_text("Step 2")
         page.locator(".run-list").evaluate("list => { list.scrollTop = 52; }")
-        page.get_by_label("Find in this run").first.fill("tool_2500")
+        page.get_by_label("Find in this run").fill("tool_2500")
         (outline,) = held
         outline.continue_()
-        expect(page.locator(".run-tools [role=status]")).to_have_text("Found: 1")
+        expect(page.locator(".path-tools [role=status]")).to_have_text("Found: 1")
         expect(page.get_by_text("The other rows are being loaded.")).to_be_hidden()
         # What was folded, selected and in sight stays so.
-        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "2930")
+        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "2931")
         assert page.locator(".run-list").evaluate("list => list.scrollTop") == 52
-        expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("Step 2")
+        expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("thought 1")
         expect(row(page, "tool_0")).to_have_count(0)
         assert complaints == []
 
 
-def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
+def test_time_zooms_and_shows_gaps(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url, theme="dark"):
         page, complaints = watched(context)
         page.goto(run)
-        page.get_by_role("button", name="Waterfall").click()
+        page.get_by_role("button", name="Time", exact=True).click()
         expect(page.locator(".run-bar").first).to_be_visible()
         assert page.locator(".run-row").count() < 60
         ticks = page.locator(".run-times").inner_text()
@@ -168,9 +234,9 @@ def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, browser: Bro
         expect(page.locator(".run-times .run-failure-mark")).to_have_count(1)
         assert share_of(page, page.locator(".run-times .run-failure-mark"))[0] == pytest.approx(25 / 33, abs=0.02)
         # Links to failures elsewhere on the page keep the view.
-        page.get_by_role("link", name="First failure").click()
+        page.get_by_role("link", name="Next failure").click()
         expect(page.locator(".run-panel .run-value-error")).to_be_visible()
-        assert "view=waterfall" in page.url
+        assert "view=time" in page.url
         page.get_by_role("button", name="Whole run").click()
         page.get_by_role("button", name="Zoom in").click()
         assert page.locator(".run-times").inner_text() != ticks
@@ -184,18 +250,19 @@ def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, browser: Bro
         page.mouse.up()
         assert page.locator(".run-times").inner_text() != ticks
         # The link leads to the same call in the same view.
-        page.get_by_label("Only failures").check()
-        page.locator(".run-row").first.click()
+        page.get_by_label("1 failure").check()
+        page.locator(".run-row-error").click()
         expect(page.locator(".run-panel .run-value-error")).to_be_visible()
         expect(page.locator(".run-row .run-bar-error")).to_be_visible()
-        page.get_by_label("Only failures").uncheck()
+        page.get_by_label("1 failure").uncheck()
         page.get_by_role("button", name="Whole run").click()
         expect(page.locator(".run-row[aria-selected=true]")).to_be_in_viewport()
         began, ended = share_of(page, page.locator(".run-row[aria-selected=true] .run-bar"))
         assert (began, ended) == pytest.approx((25 / 33, 28 / 33), abs=0.02)
-        # The calls after it in time began while it ran: their bars lie below its bar.
-        after = page.locator(".run-row[aria-selected=true] + .run-row .run-bar")
-        assert began <= share_of(page, after)[0] < ended
+        # The rows keep their order: the call after it began 5 seconds before it.
+        after = page.locator(".run-row[aria-selected=true] + .run-row")
+        expect(after).to_contain_text("tool_2006")
+        assert share_of(page, after.locator(".run-bar"))[0] == pytest.approx(20.06 / 33, abs=0.02)
         page.reload()
         expect(page.locator(".run-panel .run-value-error")).to_be_visible()
         expect(page.locator(".run-bar").first).to_be_visible()
@@ -209,21 +276,23 @@ def test_panel_shows_json_and_images_and_copies(run: str, session_key: str, brow
         page.goto(run)
         row(page, "query").click()
         panel = page.locator(".run-panel")
-        expect(panel.locator("h3")).to_have_text("query")
+        expect(title_of(page)).to_have_text("query")
         panel.locator(".json-branch > summary").filter(has_text="rows").first.click()
         panel.locator(".json-branch > summary").filter(has_text="0: {1}").first.click()  # not the attachment
         expect(panel.get_by_text("12345678901234567890123").first).to_be_visible()  # not rounded
         assert panel.locator("img").count() == 1  # the pixel; a drawing may hold scripts
         expect(panel.get_by_text("JSON in a string")).to_be_visible()
+        panel.get_by_role("tab", name="JSON").click()
         copied = {}
         for name in ("JSON", "Markdown", "curl", "Python"):
             panel.get_by_role("button", name=name, exact=True).click()
-            expect(page.locator(".run-tools [role=status]")).to_have_text("Copied.")
+            expect(page.locator(".path-tools [role=status]")).to_have_text("Copied.")
             copied[name] = page.evaluate("navigator.clipboard.readText()")
-        row(page, "Step 1").click()
-        panel.get_by_text("Model input", exact=True).click()
-        expect(panel.get_by_text("What is asked?")).to_be_visible()
-        row(page, "query").click()
+        for name in ("thought 0", "query"):  # a call shows what the model of its step was asked
+            row(page, name).click()
+            panel.get_by_role("tab", name="Model input").click()
+            expect(panel.get_by_text("What is asked?")).to_be_visible()
+        panel.get_by_role("tab", name="Result").click()
         assert '"name": "query"' in copied["JSON"]
         assert "### `query`\n\n- Status: `success`\n" in copied["Markdown"]
         assert "/api/v1/tool-calls/" in copied["curl"]
@@ -238,17 +307,20 @@ def test_explorer_fits_phones_and_speaks_chinese(
 ) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
-        page.set_viewport_size({"width": 390, "height": 844})
+        page.set_viewport_size(PHONE)
         page.goto(run)
-        # What failed comes before what one can do.
-        failed, tools = page.locator(".note-error").bounding_box(), page.locator(".object-tools").bounding_box()
+        # What failed comes before what one can do with the rows.
+        failed, tools = page.locator(".why .said-error").bounding_box(), page.locator(".path-tools").bounding_box()
         assert failed is not None
         assert tools is not None
         assert failed["y"] < tools["y"]
         page.get_by_role("button", name="简体中文").click()
-        for view in ("树形", "瀑布图", "文本"):
-            page.get_by_role("button", name=view).click()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+        for view in ("time", "text", "steps"):
+            button = page.locator(f"[data-view-button={view}]")
+            button.click()
+            expect(button).to_have_attribute("aria-pressed", "true")
+            assert wider_than_its_place(page) == [], view
+        page.get_by_role("button", name="文本").click()
         # A wide window is used.
         page.set_viewport_size({"width": 1800, "height": 900})
         assert page.evaluate("document.getElementById('content').clientWidth") > 1600
@@ -256,9 +328,277 @@ def test_explorer_fits_phones_and_speaks_chinese(
         assert complaints == []
 
 
-def test_run_is_readable_without_scripts(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_run_is_readable_without_scripts(
+    forty: str, session_key: str, browser: Browser, live_server: Any, size: ViewportSize
+) -> None:
     for context in browse(browser, session_key, live_server.url, scripts=False):
         page = context.new_page()
+        page.set_viewport_size(size)
+        page.goto(forty)
+        expect(page.get_by_role("heading", name="What is the weather in Shanghai")).to_be_visible()
+        expect(page.locator(".why")).to_contain_text("ValueError: no such city")
+        expect(page.get_by_text("I look at file 1.", exact=True)).to_be_in_viewport()
+        for said in (".bubble-user", "#answer"):
+            page.locator(said).scroll_into_view_if_needed()
+            expect(page.locator(said)).to_be_in_viewport(ratio=1)
+        # What needs the script is not there; finding does not.
+        expect(
+            page.locator(".views, .run-list, .run-panel, [data-part=fold-all]").locator("visible=true")
+        ).to_have_count(0)
+        page.locator("details.menu > summary").click()
+        expect(page.get_by_role("link", name="Export JSON")).to_be_visible()
+        find = page.get_by_label("Find in this run")
+        find.fill("error:city")
+        find.press("Enter")
+        page.locator(".run-matches").get_by_role("link", name="Step 20").click()
+        expect(page.locator("details.call:target")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize(("size", "lowest", "most"), [(WIDE, 140, 20), (PHONE, 200, 15)], ids=["wide", "phone"])
+def test_window_is_for_the_rows(
+    forty: str, session_key: str, browser: Browser, live_server: Any, size: ViewportSize, lowest: int, most: int
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size(size)
+        page.goto(forty)
+        expect(row(page, "I look at file 1.")).to_be_visible()
+        for view in ("time", "steps"):
+            page.locator(f"[data-view-button={view}]").click()
+            assert wider_than_its_place(page) == [], view
+        page.locator(".run-list").evaluate("list => { list.scrollTop = 0; }")
+        first = row(page, "I look at file 1.").bounding_box()
+        assert first is not None
+        assert first["y"] <= lowest
+        assert page.evaluate(WHOLE_ROWS) >= most
+        # The rows follow the window: on a phone they are higher.
+        for other in (PHONE, WIDE):
+            page.set_viewport_size(other)
+            expect(page.locator(".run-row").nth(2)).to_be_visible()
+            page.wait_for_function(ROWS_ABUT)
+        assert complaints == []
+
+
+def test_rows_say_what_happened(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(forty)
+        step, call = page.locator(".run-row").nth(0), page.locator(".run-row").nth(1)
+        expect(step.locator(".run-number")).to_have_text("1")
+        expect(step.get_by_role("img", name="Step 1")).to_be_visible()
+        expect(step.locator(".run-said")).to_have_text("I look at file 1.")
+        expect(call.locator(".tool")).to_have_text("read_file")
+        expect(call.locator(".run-text")).to_have_text("src/file_1.py")
+        expect(call.locator(".run-note")).to_have_text("3 lines")
+        failed = page.locator(".run-row-error")
+        page.keyboard.press("n")
+        expect(failed.locator(".run-text")).to_have_text("src/file_20.py")
+        expect(failed.locator(".run-error")).to_have_text("error: ValueError: no such city")
+        # Of the run, too: how it ended, and which failure decided that.
+        expect(page.locator(".outcome")).to_have_text("Failed")
+        expect(page.locator(".why")).to_have_text("Step 20 read_file ValueError: no such city")
+        page.keyboard.press("Escape")
+        page.locator(".why").get_by_role("link").click()
+        expect(page.locator(".run-row-error[aria-selected=true]")).to_be_in_viewport()
+        expect(page.locator("#run-failures")).to_contain_text("Failure 1 of 1")
+        page.keyboard.press("j")
+        expect(page.locator("#run-failures .place")).to_be_hidden()
+        # The last row is the answer.
+        page.locator(".run-list").evaluate("list => { list.scrollTop = list.scrollHeight; }")
+        expect(page.locator(".run-row").last).to_have_text("AnswerShanghai 31 °C; there is no Atlantis.")
+        page.locator(".run-row").last.click()
+        expect(page.locator("#answer")).to_be_in_viewport()
+        assert complaints == []
+
+
+def test_rows_fetch_their_words_in_sight(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        asked: list[int] = []
+        turns: list[str] = []
+
+        def note(sent: Request, turn: str, *, asked: list[int] = asked, turns: list[str] = turns) -> None:
+            if "/words/" in sent.url:
+                turns.append(turn)
+                asked += [sent.url.count("id=")] if turn == "begins" else []
+
+        page.on("request", lambda sent, note=note: note(sent, "begins"))
+        page.on("requestfinished", lambda sent, note=note: note(sent, "ends"))
         page.goto(run)
-        assert page.get_by_text("thought 0", exact=True).is_visible()
-        assert not page.locator("#run-explorer").is_visible()
+        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "3031")
+        expect(page.locator(".run-row").first.locator(".run-said")).to_have_text("thought 0")
+        assert asked == []  # the words of the first rows come with them
+        page.locator(".run-list").evaluate(SCROLL)
+        expect(row(page, "after_a_gap").locator(".run-note")).to_have_text("ok")
+        expect(row(page, "thought 29")).to_have_count(0)
+        # Who scrolls fast does not ask for all that went by.
+        assert max(asked) <= 100
+        assert "begins begins" not in " ".join(turns)
+        before = len(asked)
+        page.locator(".run-list").evaluate("list => { list.scrollTop -= 60; }")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        expect(row(page, "after_a_gap").locator(".run-note")).to_have_text("ok")
+        assert len(asked) <= before + 1
+        assert complaints == []
+
+
+def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(forty)
+        panel = page.locator(".run-panel")
+
+        def is_open(name: str, text: str, *, panel: Locator = panel) -> None:
+            expect(panel.get_by_role("tab", name=name, selected=True)).to_be_visible()
+            expect(panel.get_by_role("tab", selected=True)).to_have_count(1)
+            expect(panel.get_by_role("tabpanel", name=name)).to_contain_text(text)
+
+        row(page, "src/file_1.py").click()
+        expect(panel.get_by_role("tab")).to_have_text(["Result", "Arguments", "Model input", "Span", "JSON", "Similar"])
+        is_open("Result", "first line")
+        panel.get_by_role("tab", name="Arguments").click()
+        is_open("Arguments", "src/file_1.py")
+        page.keyboard.press("j")  # a step has no arguments
+        expect(panel.locator("h2")).to_have_text("Step 2")
+        is_open("Result", "I look at file 2.")
+        page.keyboard.press("j")
+        is_open("Arguments", "src/file_2.py")
+        # Numbers count the tabs that there are.
+        page.keyboard.press("5")
+        is_open("Similar", "Open this call")
+        page.keyboard.press("4")
+        is_open("JSON", '"name": "read_file"')
+        page.keyboard.press("1")
+        is_open("Result", "first line")
+        # Arrow keys go through the tabs and keep the focus there, also in another row.
+        panel.get_by_role("tab", name="Result").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        is_open("Span", "Status")
+        expect(panel.get_by_role("tab", name="Span")).to_be_focused()
+        page.keyboard.press("j")
+        expect(panel.locator("h2")).to_have_text("Step 3")
+        expect(panel.get_by_role("tab", name="Span")).to_be_focused()
+        page.keyboard.press("ArrowLeft")
+        is_open("Result", "I look at file 3.")
+        page.keyboard.press("ArrowLeft")
+        is_open("JSON", '"name": "Step 3"')
+        # Escape leads to question and answer, with the focus on the rows.
+        page.keyboard.press("Escape")
+        expect(panel).to_be_hidden()
+        expect(page.locator("#answer")).to_be_in_viewport()
+        expect(page.locator(".run-list")).to_be_focused()
+        assert page.evaluate("location.search") == ""
+        page.keyboard.press("ArrowDown")
+        expect(panel.locator("h2")).to_have_text("Step 1")
+        assert complaints == []
+
+
+def test_link_leads_to_the_same_row(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page, complaints = watched(context)
+        page.goto(forty)
+        page.locator(".run-row", has_text="src/file_7.py").click()
+        page.get_by_role("button", name="Time", exact=True).click()
+        page.get_by_role("button", name="Copy link").click()
+        expect(page.get_by_text("Copied.")).to_be_visible()
+        page.goto(page.evaluate("navigator.clipboard.readText()"))
+        expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("src/file_7.py")
+        expect(page.locator(".run-axis")).to_be_visible()
+        expect(page.locator(".run-panel h2")).to_have_text("read_file src/file_7.py")
+        page.keyboard.press("t")
+        expect(page.locator(".run-axis")).to_be_hidden()
+        # Links of before the page was a workspace.
+        call = page.url.partition("call=")[2]
+        for view, is_time in (("tree", False), ("waterfall", True)):
+            page.goto(f"{forty}?view={view}&call={call}#call-{call}")
+            expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("src/file_7.py")
+            assert page.locator(".run-axis").is_visible() is is_time
+        assert complaints == []
+
+
+def test_text_keeps_its_view_in_links_and_search(
+    forty: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"{forty}?view=text")
+        page.locator(".why").get_by_role("link").click()
+        page.wait_for_url("**?view=text&call=*#call-*")
+        expect(page.locator("details.call:target")).to_contain_text("no such city")
+        expect(page.locator("details.call:target")).to_be_in_viewport()
+        find = page.get_by_label("Find in this run")
+        find.fill("error:city")
+        find.press("Enter")
+        page.wait_for_url("**q=error*")
+        page.locator(".run-matches").get_by_role("link", name="Step 20").click()
+        page.wait_for_url("**?view=text&call=*#call-*")
+        expect(page.locator("details.call:target")).to_be_in_viewport()
+        expect(page.locator(".run-panel")).to_be_hidden()
+        # What is typed there is looked for in the rows when they come. That failure is selected.
+        find.fill("error:city")
+        expect(page.get_by_role("button", name="Next match")).to_be_hidden()
+        page.get_by_role("button", name="Steps", exact=True).click()
+        expect(page.locator(".path-tools [role=status]")).to_have_text("1 of 1")
+        assert complaints == []
+
+
+def test_time_says_that_its_order_is_assumed(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    calls = [{"name": f"tool_{number}", "duration": 100, "result": {"output": "ok"}} for number in range(4)]
+    steps = [{"iteration": 0, "duration": 100, "tool_calls": calls}]
+    outcome = store(Project.objects.create(slug="timeless"), answer(agent_steps=steps))
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/message/{outcome.messages[0].id}/change/?view=time")
+        expect(page.get_by_text("Order assumed: no times are known")).to_be_visible()
+        # One after the other.
+        for number in range(4):
+            drawn = page.locator(".run-row", has_text=f"tool_{number}").locator(".run-bar")
+            assert share_of(page, drawn) == pytest.approx(((number + 1) / 5, (number + 2) / 5), abs=0.02)
+        page.locator(".run-row", has_text="tool_2").click()
+        expect(page.locator(".run-panel")).to_contain_text("100 ms")
+        expect(page.locator(".run-panel")).not_to_contain_text("into the run")
+        assert complaints == []
+
+
+def test_panel_opens_over_the_path_of_a_phone(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page, complaints = watched(context)
+        page.set_viewport_size(PHONE)
+        page.goto(forty)
+        path, back = row(page, "I look at file 1."), page.get_by_role("button", name="Back to the path")
+        expect(path).to_be_visible()
+        expect(page.locator(".side")).to_be_hidden()  # also with a failure that decided
+        path.click()
+        expect(page.locator(".run-panel h2")).to_have_text("Step 1")
+        assert page.locator(".side").bounding_box() == {"x": 0, "y": 0, **PHONE}
+        back.click()
+        expect(page.locator(".side")).to_be_hidden()
+        path.click(trial=True)
+        # So does the answer, with the question.
+        page.locator(".run-list").evaluate("list => { list.scrollTop = list.scrollHeight; }")
+        page.locator(".run-row").last.click()
+        expect(page.locator("#answer")).to_be_in_viewport()
+        back.click()
+        expect(page.locator(".side")).to_be_hidden()
+        # What has no room in the header is in its menu, which closes.
+        menu = page.locator("details.menu")
+        menu.locator("summary").click()
+        for name in ("Full conversation", "Previous: user"):
+            expect(menu.get_by_role("link", name=name)).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(menu.locator("ul")).to_be_hidden()
+        menu.locator("summary").click()
+        menu.get_by_role("button", name="Copy link").click()
+        expect(menu.locator("ul")).to_be_hidden()
+        assert page.evaluate("navigator.clipboard.readText()") == page.url
+        page.get_by_role("button", name="Text", exact=True).click()
+        expect(page.get_by_text("I look at file 1.", exact=True).locator("visible=true")).to_be_in_viewport()
+        page.locator("#answer").scroll_into_view_if_needed()
+        expect(page.locator("#answer")).to_be_in_viewport()
+        assert complaints == []

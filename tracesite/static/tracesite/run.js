@@ -8,6 +8,7 @@ import { asCurl, asJson, asMarkdown, asPython, button, copy, element, say, value
 const SPARE = 8; // rows above and below those in sight
 const MOST_WORDS = 100; // rows whose words are asked for at a time
 const MOST_MARKS = 300;
+const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
 const TYPING_MS = 250; // after which a search is asked for
 const LONG = 0.95; // the share of rows whose bars are not cut
 const STATUSES = ["pending", "success", "error"];
@@ -24,8 +25,9 @@ const side = part("side");
 const panel = part("panel");
 const about = part("about");
 const find = part("find");
-const ROW = parseFloat(getComputedStyle(root).getPropertyValue("--row"));
+const heightOfRows = () => parseFloat(getComputedStyle(root).getPropertyValue("--row"));
 
+let rowHeight = heightOfRows(); // higher in a narrow window
 let outline; // columns in reading order
 let parents; // the row above each row, -1 at the top
 let place; // row by id
@@ -44,7 +46,8 @@ const wholeOutline = new Promise((resolve) => {
   announceWhole = resolve;
 });
 const wordsOf = new Map(); // of the rows that were in sight: text, error and note by id
-const asked = new Set(); // the rows whose words are on their way
+const asked = new Set(); // the rows whose words are on their way, without those that changed meanwhile
+let isAsking = false;
 let shown = []; // the rows of the present view, in order
 let selected = -1;
 let view = "text";
@@ -142,10 +145,10 @@ const read = (columns) => {
 // Takes a newer or longer outline. Folds, the selected row and what is in sight stay as they are.
 const adopt = (columns) => {
   const before = { ids: outline.ids, folded, selected: outline.ids[selected] };
-  const isAtTheEnd = outline.is_whole && list.scrollTop > 0 && list.scrollTop + list.clientHeight > list.scrollHeight - ROW;
-  const top = Math.floor(list.scrollTop / ROW);
+  const isAtTheEnd = outline.is_whole && list.scrollTop > 0 && list.scrollTop + list.clientHeight > list.scrollHeight - rowHeight;
+  const top = Math.floor(list.scrollTop / rowHeight);
   const topId = outline.ids[shown[top]];
-  const rest = list.scrollTop - top * ROW;
+  const rest = list.scrollTop - top * rowHeight;
   const was = selected < 0 ? null : [outline.statuses[selected], outline.durations[selected]];
   read(columns);
   before.ids.forEach((id, row) => {
@@ -161,7 +164,7 @@ const adopt = (columns) => {
   if (isAtTheEnd) {
     list.scrollTop = list.scrollHeight;
   } else if (index >= 0) {
-    list.scrollTop = index * ROW + rest;
+    list.scrollTop = index * rowHeight + rest;
   }
   if (selected >= 0 && was && (was[0] !== outline.statuses[selected] || was[1] !== outline.durations[selected])) {
     load(selected);
@@ -199,7 +202,7 @@ const choose = () => {
     }
   }
   // The list is as long as the whole run from the first paint on.
-  rows.style.height = `${(outline.is_whole ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * ROW}px`;
+  rows.style.height = `${(outline.is_whole ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * rowHeight}px`;
   part("empty").hidden = !isReady || shown.length > 0;
   part("loading").hidden = outline.is_whole;
   paintSoon();
@@ -241,7 +244,7 @@ const bar = (row) => {
 
 const label = (row) => {
   const made = element("span", "run-label");
-  made.style.paddingInlineStart = `${outline.depths[row] * 16}px`;
+  made.style.paddingInlineStart = `${Math.min(outline.depths[row], MOST_INDENTS) * 16}px`;
   made.append(element("span", "run-fold", hasChildren(row) ? (folded[row] ? "▸" : "▾") : ""));
   const said = wordsOf.get(outline.ids[row]);
   const name = nameOf(row);
@@ -283,7 +286,7 @@ const rowElement = (row, index) => {
     made.setAttribute("aria-expanded", !folded[row]);
   }
   made.classList.toggle("run-row-found", found[row] === 1);
-  made.style.transform = `translateY(${index * ROW}px)`;
+  made.style.transform = `translateY(${index * rowHeight}px)`;
   const took = outline.durations[row];
   const end = element("span", "run-took", took === null ? "" : duration(took));
   end.classList.toggle("run-long", took > longest);
@@ -298,8 +301,8 @@ const rowElement = (row, index) => {
 
 const paint = () => {
   painting = false;
-  const first = Math.max(Math.floor(list.scrollTop / ROW) - SPARE, 0);
-  const last = Math.min(Math.ceil((list.scrollTop + list.clientHeight) / ROW) + SPARE, shown.length);
+  const first = Math.max(Math.floor(list.scrollTop / rowHeight) - SPARE, 0);
+  const last = Math.min(Math.ceil((list.scrollTop + list.clientHeight) / rowHeight) + SPARE, shown.length);
   const made = document.createDocumentFragment();
   for (let index = first; index < last; index += 1) {
     made.append(rowElement(shown[index], index));
@@ -321,21 +324,23 @@ const paintSoon = () => {
   }
 };
 
-// Asks for the words of rows in sight that have none yet, or that were not complete.
+// Asks for the words of rows in sight that have none yet. One request at a time: who scrolls far asks for what he sees at its end.
 const readWords = async (inSight) => {
-  const ids = inSight.map((row) => outline.ids[row]).filter((id) => !wordsOf.has(id) && !asked.has(id));
-  if (ids.length === 0) {
+  const ids = inSight.map((row) => outline.ids[row]).filter((id) => !wordsOf.has(id));
+  if (isAsking || ids.length === 0) {
     return;
   }
+  isAsking = true;
   const some = ids.slice(0, MOST_WORDS);
   some.forEach((id) => asked.add(id));
   const response = await fetch(`${root.dataset.wordsUrl}?${new URLSearchParams(some.map((id) => ["id", id]))}`).catch(() => null);
-  if (response?.ok) {
-    const answer = await response.json();
-    some.forEach((id) => wordsOf.set(id, answer[id] ?? {}));
+  const answer = response?.ok ? await response.json() : null;
+  isAsking = false;
+  if (answer) {
+    asked.forEach((id) => wordsOf.set(id, answer[id] ?? {}));
     paintSoon();
   }
-  some.forEach((id) => asked.delete(id));
+  asked.clear();
 };
 
 const reveal = (row) => {
@@ -347,8 +352,8 @@ const reveal = (row) => {
   if (isFolded) {
     choose();
   }
-  const top = shown.indexOf(row) * ROW;
-  if (top >= 0 && (top < list.scrollTop || top + ROW > list.scrollTop + list.clientHeight)) {
+  const top = shown.indexOf(row) * rowHeight;
+  if (top >= 0 && (top < list.scrollTop || top + rowHeight > list.scrollTop + list.clientHeight)) {
     list.scrollTop = top - list.clientHeight / 3;
   }
 };
@@ -495,7 +500,9 @@ const showTab = (wanted) => {
     one.tabIndex = one.dataset.tab === present ? 0 : -1;
   }
   const content = TABS[present]();
-  panel.querySelector("[role=tabpanel]").replaceChildren(...(content.length ? content : [element("p", "nothing", words.nothing)]));
+  const shownIn = panel.querySelector("[role=tabpanel]");
+  shownIn.setAttribute("aria-labelledby", `run-tab-${present}`);
+  shownIn.replaceChildren(...(content.length ? content : [element("p", "nothing", words.nothing)]));
 };
 
 const tabsElement = () => {
@@ -505,9 +512,12 @@ const tabsElement = () => {
     const one = button(words[`tab_${name}`], () => {
       tab = name;
       showTab(tab);
+      panel.querySelector(".panel-body").scrollTop = 0;
     });
     one.role = "tab";
+    one.id = `run-tab-${name}`;
     one.dataset.tab = name;
+    one.setAttribute("aria-controls", "run-tabpanel");
     made.append(one);
   }
   made.addEventListener("keydown", (event) => {
@@ -522,6 +532,17 @@ const tabsElement = () => {
   });
   return made;
 };
+
+// On a phone what is selected lies over the path.
+const backButton = () => {
+  const made = button("←", deselect);
+  made.className = "back";
+  made.ariaLabel = words.back;
+  return made;
+};
+
+// What keeps the focus when another row is shown, by place.
+const FOCUSED_IN_PANEL = [".back", "[role=tab][aria-selected=true]", ".panel-body"];
 
 const showDetail = () => {
   const row = place.get(detail.id);
@@ -539,17 +560,19 @@ const showDetail = () => {
   facts.append([took === null || took === undefined ? "" : duration(took), isAssumed || !outline.starts[row] ? "" : filled(words.into, { time: duration(outline.starts[row]) })].filter(Boolean).join(" · "));
   const content = element("div", "");
   content.role = "tabpanel";
+  content.id = "run-tabpanel";
   const isSame = panel.dataset.id === detail.id;
   const top = panel.querySelector(".panel-body")?.scrollTop ?? 0;
-  const back = button("←", deselect);
-  back.className = "back";
-  back.ariaLabel = words.back;
   const body = element("div", "panel-body", title, facts, content);
   body.tabIndex = 0;
-  panel.replaceChildren(element("div", "tab-line", back, tabsElement()), body);
+  const focused = FOCUSED_IN_PANEL.find((one) => panel.querySelector(one)?.contains(document.activeElement));
+  panel.replaceChildren(element("div", "tab-line", backButton(), tabsElement()), body);
   panel.dataset.id = detail.id;
   showTab(tab);
   body.scrollTop = isSame ? top : 0;
+  if (focused) {
+    panel.querySelector(focused).focus({ preventScroll: true });
+  }
 };
 
 const showSide = (isRow) => {
@@ -570,17 +593,22 @@ const select = (row) => {
   paintSoon();
   noteAddress();
   sayPlace();
+  sayFailure();
   root.classList.add("is-open");
   return load(row);
 };
 
 // Shows the question and the answer again.
 const deselect = () => {
+  if (side.contains(document.activeElement)) {
+    list.focus({ preventScroll: true });
+  }
   selected = -1;
   root.classList.remove("is-open");
   loading?.abort();
   showSide(false);
   noteAddress();
+  sayFailure();
   paintSoon();
 };
 
@@ -590,6 +618,7 @@ const openDeciding = () => {
   if (row >= 0) {
     selected = row;
     paintSoon();
+    sayFailure();
     load(row);
   }
 };
@@ -646,6 +675,18 @@ const jump = async (isWanted, by) => {
   }
 };
 
+// Which of the failures is selected.
+const sayFailure = () => {
+  const failed = document.querySelector("#run-failures .place");
+  if (failed && view !== "text" && outline.is_whole) {
+    const isFailure = selected >= 0 && outline.statuses[selected] === FAILED;
+    const number = outline.statuses.slice(0, selected + 1).filter((status) => status === FAILED).length;
+    const total = outline.statuses.filter((status) => status === FAILED).length;
+    failed.hidden = !isFailure;
+    failed.textContent = filled(words.failurePlace, { number, total });
+  }
+};
+
 const goToMatch = (by) => jump((row) => found[row] === 1, by);
 
 const fold = (row, isFolded) => {
@@ -680,16 +721,21 @@ const sayPlace = () => {
   say(number ? filled(words.place, { number, total }) : filled(words.found, { number: total }));
 };
 
-// Asks the server, which searches the payloads, when the reader stops typing.
-const search = () => {
+const stopSearch = () => {
   clearTimeout(searching?.timer);
   searching?.control.abort();
+  searching = undefined;
+  part("matches").hidden = true;
+  say("");
+};
+
+// Asks the server, which searches the payloads, when the reader stops typing.
+const search = () => {
+  stopSearch();
   matches = new Map();
   mark();
   const query = find.value.trim();
   if (query === "") {
-    searching = undefined;
-    say("");
     return;
   }
   sayPlace();
@@ -730,6 +776,7 @@ const ask = async (now, query) => {
 };
 
 const show = (wanted) => {
+  const wasText = view === "text";
   view = wanted;
   root.dataset.view = view;
   for (const tab of root.querySelectorAll("[data-view-button]")) {
@@ -742,8 +789,15 @@ const show = (wanted) => {
   }
   refresh();
   if (view === "text") {
+    // The server searches for the text of the page.
+    stopSearch();
     showSide(false);
-  } else if (selected >= 0) {
+    return;
+  }
+  if (wasText && find.value.trim() !== "") {
+    search();
+  }
+  if (selected >= 0) {
     reveal(selected);
     load(selected);
   }
@@ -782,7 +836,12 @@ const listen = () => {
     one.addEventListener("click", () => changeView(one.dataset.viewButton));
   }
   list.addEventListener("scroll", paintSoon, { passive: true });
-  addEventListener("resize", paintSoon);
+  addEventListener("resize", () => {
+    const top = list.scrollTop / rowHeight;
+    rowHeight = heightOfRows();
+    refresh();
+    list.scrollTop = top * rowHeight;
+  });
   rows.addEventListener("click", (event) => {
     const row = Number(event.target.closest(".run-row")?.dataset.row ?? -1);
     if (event.target.closest(".run-fold") && hasChildren(row)) {
@@ -794,9 +853,16 @@ const listen = () => {
   // The header and the tools are replaced while the run goes on.
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="?call="]');
-    const row = link ? place.get(new URLSearchParams(link.search).get("call")) : undefined;
+    const wanted = link && new URLSearchParams(link.search).get("call");
+    const row = place.get(wanted);
     const pressed = event.target.closest("[data-part]")?.dataset.part;
-    if (view !== "text" && row !== undefined) {
+    const menu = document.querySelector("details.menu[open]");
+    if (menu && (!menu.contains(event.target) || event.target.closest("ul"))) {
+      menu.open = false;
+    }
+    if (view === "text" && link) {
+      link.href = `?view=text&call=${wanted}${link.hash || `#call-${wanted}`}`;
+    } else if (row !== undefined) {
       event.preventDefault();
       if (link.rel) {
         KEYS[link.rel === "next" ? "n" : "p"]();
@@ -819,8 +885,11 @@ const listen = () => {
     }
   });
   find.form.addEventListener("submit", (event) => view !== "text" && event.preventDefault());
-  find.addEventListener("input", search);
+  find.addEventListener("input", () => view !== "text" && search());
   find.addEventListener("keydown", (event) => {
+    if (view === "text") {
+      return;
+    }
     if (event.key === "Enter") {
       event.preventDefault();
       const by = event.shiftKey ? -1 : 1;
@@ -865,6 +934,12 @@ const listen = () => {
     }
   });
   document.addEventListener("keydown", (event) => {
+    const menu = document.querySelector("details.menu[open]");
+    if (menu && event.key === "Escape") {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+      return;
+    }
     const isTyping = event.target.closest("input, textarea, select, dialog");
     const isArrow = event.key.startsWith("Arrow");
     const isOurs = !isArrow || event.target === list;
@@ -879,7 +954,7 @@ const listen = () => {
 // --- Beginning, and going on --------------------------------------------------------------------------------------------
 
 // The parts of the page that change while the run goes on.
-const PARTS = ["#run-header", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
+const PARTS = ["#run-header", "#run-losses", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
 
 const firstRowsOf = (page) => JSON.parse(page.getElementById("run-first-rows").textContent);
 
@@ -896,7 +971,11 @@ const outlineBehind = async (firstRows) => {
 const forgetWords = (columns) => {
   columns.ids.forEach((id, row) => {
     const known = place.get(id);
-    if (known === undefined || outline.statuses[known] !== columns.statuses[row] || outline.durations[known] !== columns.durations[row]) {
+    const hasChanged = known === undefined || outline.statuses[known] !== columns.statuses[row] || outline.durations[known] !== columns.durations[row];
+    if (hasChanged) {
+      asked.delete(id);
+    }
+    if (hasChanged || !wordsOf.get(id)?.text) {
       wordsOf.delete(id);
     }
   });
@@ -922,6 +1001,7 @@ const followRun = () => {
     if (part("failures")) {
       part("failures").checked = onlyFailures;
     }
+    sayFailure();
     if (columns) {
       Object.assign(root.dataset, { rows: explorer.dataset.rows, answer: explorer.dataset.answer, deciding: explorer.dataset.deciding });
       forgetWords(columns);
@@ -936,6 +1016,7 @@ const followRun = () => {
 
 const start = async () => {
   document.body.classList.add("scripted");
+  about.before(element("div", "tab-line about-back", backButton()));
   const query = new URLSearchParams(location.search);
   const wanted = query.get("call");
   const wantedView = query.get("view");
@@ -960,6 +1041,7 @@ const start = async () => {
   announceWhole();
   selectWanted();
   openDeciding();
+  sayFailure();
   if (root.dataset.live) {
     followRun();
   }
