@@ -1,8 +1,11 @@
 """Measure the page of a run in Chromium: python -m benchmarks.run_page --steps 500 --calls 100
 
 In a separate database, with `manage.py serve`: a run of STEPS steps of CALLS calls each. Measured from the click on: the first
-byte of the page, its first paint, the first rows of the tree, all rows, and how long each interaction takes until it is painted.
+byte of the page, its first paint, the first rows of the path, all rows, and how long each interaction takes until it is painted.
 The median and the longest of RUNS loads, each in a new context (without a cache).
+
+Then, in a window as of a laptop and in one as of a phone: where the first row begins, how many whole rows there are, whether the page
+scrolls sideways, how long the server took for the page, and the longest task of the browser while the whole list is scrolled.
 """
 
 from __future__ import annotations
@@ -59,11 +62,41 @@ ACTIONS = {
     "scroll to the middle": "() => { const list = document.querySelector('.run-list'); list.scrollTop = list.scrollHeight / 2; }",
     "find a name": TYPE % "tool_7",
     "end of finding": TYPE % "",
-    "waterfall": CLICK % "[data-view-button=waterfall]",
+    "time": CLICK % "[data-view-button=time]",
     "zoom in": CLICK % "[data-part=zoom-in]",
-    "scroll the waterfall": "() => { document.querySelector('.run-list').scrollTop += 5000; }",
-    "tree": CLICK % "[data-view-button=tree]",
+    "scroll in time": "() => { document.querySelector('.run-list').scrollTop += 5000; }",
+    "steps": CLICK % "[data-view-button=steps]",
 }
+WINDOWS = ((1440, 900), (390, 844))
+FRAMES = 600
+"""In which the whole list is scrolled."""
+LAYOUT = """() => {
+  const list = document.querySelector('.run-list').getBoundingClientRect();
+  const boxes = [...document.querySelectorAll('.run-row')].map((row) => row.getBoundingClientRect());
+  const navigation = performance.getEntriesByType('navigation')[0];
+  return {
+    first: boxes[0].top,
+    rows: boxes.filter((box) => box.top >= list.top && box.bottom <= Math.min(list.bottom, innerHeight)).length,
+    isWide: [document.documentElement, ...document.querySelectorAll('#container, .split, .path, .run-list')].some(
+      (part) => part.scrollWidth > part.clientWidth + 1,
+    ),
+    server: navigation.responseStart - navigation.requestStart,
+  };
+}"""
+SCROLLED = """async (frames) => {
+  const list = document.querySelector('.run-list');
+  const tasks = [];
+  const observer = new PerformanceObserver((seen) => tasks.push(...seen.getEntries()));
+  observer.observe({entryTypes: ['longtask']});
+  const step = Math.max(list.clientHeight, list.scrollHeight / frames);
+  for (let top = 0; top < list.scrollHeight; top += step) {
+    list.scrollTop = top;
+    await new Promise((done) => requestAnimationFrame(done));
+  }
+  await new Promise((done) => setTimeout(done, 500));
+  tasks.push(...observer.takeRecords());
+  return Math.max(0, ...tasks.map((task) => task.duration));
+}"""
 
 
 def main() -> None:
@@ -78,7 +111,10 @@ def main() -> None:
         with server.serving(1) as site, sync_playwright() as playwright:
             chromium = shutil.which("chromium") or shutil.which("chromium-browser")
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            measure(browser, f"http://127.0.0.1:{site.port}", cookie, message, options.runs)
+            url = f"http://127.0.0.1:{site.port}"
+            measure(browser, url, cookie, message, options.runs)
+            for width, height in WINDOWS:
+                look(browser, url, cookie, message, width, height)
             browser.close()
     print("load of the machine, 1 minute:", os.getloadavg()[0])
 
@@ -153,6 +189,24 @@ def measure(browser: Browser, url: str, cookie: tuple[str, str], message: UUID, 
     for name, times in actions.items():
         show(name, times)
     show("payload of a row", payloads)
+
+
+def look(browser: Browser, url: str, cookie: tuple[str, str], message: UUID, width: int, height: int) -> None:
+    context = browser.new_context(base_url=url, viewport={"width": width, "height": height})
+    context.add_cookies([{"name": cookie[0], "value": cookie[1], "url": url}])
+    page = context.new_page()
+    page.goto(f"/admin/messages_app/message/{message}/change/", wait_until="commit")
+    page.evaluate(LOADED)
+    layout = page.evaluate(LAYOUT)
+    longest = page.evaluate(SCROLLED, FRAMES)
+    context.close()
+    sideways = "scrolls" if layout["isWide"] else "does not scroll"
+    print(
+        f"{width}x{height}: first row at y {layout['first']:.0f}, {layout['rows']} whole rows, {sideways} sideways,"
+        f" server {layout['server']:.0f} ms, longest task of scrolling"
+        f" {f'{longest:.0f} ms' if longest else 'under 50 ms'}",
+        flush=True,
+    )
 
 
 def payload(page: Page) -> float:

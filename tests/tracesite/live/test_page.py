@@ -270,12 +270,15 @@ def test_page_of_ended_session_shows_its_status(
 
 
 @pytest.mark.parametrize(
-    ("language", "working", "step"),
-    [("en", "Working… No step yet.", "1 step so far"), ("zh-CN", "正在运行，尚无步骤。", "已有 1 步")],
+    ("language", "working", "step", "answer"),
+    [
+        ("en", "Working… No step yet.", "1 step so far", "Answer"),
+        ("zh-CN", "正在运行，尚无步骤。", "已有 1 步", "回答"),
+    ],
 )
 def test_page_of_running_run_goes_on_in_place(
     browser: Browser, network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any],
-    language: str, working: str, step: str,
+    language: str, working: str, step: str, answer: str,
 ) -> None:  # fmt: skip
     name = f"running in {language}"
 
@@ -297,7 +300,8 @@ def test_page_of_running_run_goes_on_in_place(
     with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/message/{row[0]}/change/")
         expect(page.locator(".working")).to_contain_text(working)
-        expect(page.locator("#run-explorer")).to_be_hidden()
+        expect(page.locator(".run-row")).to_have_text([answer])  # without a step
+        expect(page.locator(".outcome")).to_have_class("outcome outcome-running")
         page.evaluate("window.stayed = true")
         send_event("llm_request_start", step="s1")
         send_calls(0, 230)  # more rows than come with the page
@@ -305,23 +309,25 @@ def test_page_of_running_run_goes_on_in_place(
         expect(page.locator(".run-row")).not_to_have_count(0)
         rows = page.locator(".run-list")
         page.get_by_text("count_3", exact=True).locator("visible=true").click()
-        expect(page.locator(".run-panel h3")).to_have_text("count_3")
+        expect(page.locator(".run-panel h2 .tool")).to_have_text("count_3")
         rows.evaluate("list => { list.scrollTop = 260; }")
         send_event("tool_call_complete", step="s1", call_id="c3", result="Three.")
         expect(page.locator(".run-panel")).to_contain_text("Three.")  # the selected row as it is now
-        expect(page.locator(".run-row[aria-selected=true] .run-sign")).to_have_text("✓")
+        expect(page.locator(".run-row-success[aria-selected=true] .run-note")).to_have_text("Three.")
         send_calls(230, 260)
-        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "261")
+        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "262")
         assert rows.evaluate("list => list.scrollTop") == 260
         rows.evaluate("list => { list.scrollTop = 0; }")
         page.locator(".run-fold").first.click()  # the step
-        expect(page.locator(".run-row")).to_have_count(1)
+        expect(page.locator(".run-row")).to_have_count(2)  # with the answer
         send_calls(260, 261)
         expect(page.locator("#run-text .call")).to_have_count(261)
-        expect(page.locator(".run-row")).to_have_count(1)
+        expect(page.locator(".run-row")).to_have_count(2)
         send_event("workflow_execute_complete", result="Three.")
-        expect(page.locator("#run-state .working, h1 .badge-running")).to_have_count(0)
+        expect(page.locator("#run-state .working, .outcome-running")).to_have_count(0)
         expect(page.locator("#answer")).to_contain_text("Three.")
+        expect(page.locator(".why")).to_have_text("Three.")
+        expect(page.locator(".run-row").last).to_have_text(f"{answer}Three.")
         assert page.evaluate("window.stayed") is True
         assert complaints == []
 
@@ -364,7 +370,7 @@ def test_page_of_run_without_events_goes_on(
         run = {"external_id": "run", "role": "assistant", "is_completed": False, "agent_steps": [step]}
         sessions = [{"external_id": agent.external_id, "messages": [run]}]
         post(port, key, "/api/v1/ingest/", {"sessions": sessions})
-        expect(page.locator(".run-row")).to_have_count(2)
+        expect(page.locator(".run-row")).to_have_count(3)  # with the answer
         assert complaints == []
 
 

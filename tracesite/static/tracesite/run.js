@@ -147,7 +147,7 @@ const adopt = (columns) => {
   const before = { ids: outline.ids, folded, selected: outline.ids[selected] };
   const isAtTheEnd = outline.is_whole && list.scrollTop > 0 && list.scrollTop + list.clientHeight > list.scrollHeight - rowHeight;
   const top = Math.floor(list.scrollTop / rowHeight);
-  const topId = outline.ids[shown[top]];
+  const topId = outline.calls[shown[top]] === ANSWER ? undefined : outline.ids[shown[top]]; // new rows come before the answer
   const rest = list.scrollTop - top * rowHeight;
   const was = selected < 0 ? null : [outline.statuses[selected], outline.durations[selected]];
   read(columns);
