@@ -127,6 +127,11 @@ def is_plain(text: str) -> bool:
     return _HIDDEN.search(text) is None
 
 
+def hidden_count(text: str) -> int:
+    """Return the number of hidden characters of `text`."""
+    return len(_HIDDEN.findall(text))
+
+
 def duration(milliseconds: float | None) -> str:
     """Format a duration for people; "" if unknown."""
     if milliseconds is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from django import template
 
 from access_app.mounting import base_path
 from messages_app import safe_text
 from messages_app.admin.time_zones import entry_of, with_zone
+from messages_app.markdown import Prose, Shown, plain
 
 register = template.Library()
 
@@ -22,6 +25,12 @@ register.filter("age", safe_text.age)
 register.filter("moment", safe_text.moment)
 register.filter("time_entry", entry_of)
 register.filter("with_zone", with_zone)
+
+
+@register.simple_tag
+def shown(value: safe_text.Excerpt, prose: Prose | Literal[""]) -> Shown:
+    """Return a value for display: as Markdown if a template passes the `Prose` of its page, otherwise as it is stored."""
+    return prose.shown(value) if prose else plain(value)
 
 
 @register.simple_tag

@@ -16,6 +16,7 @@ from access_app.models import Role
 from access_app.request_database import database
 from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
 from messages_app.interruptions import is_interrupted
+from messages_app.markdown import WORK, Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line, tokens_by_kind, tokens_with_cached
@@ -60,6 +61,9 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "heading": _heading(page),
         "opts": model_admin.opts,
         "page": page,
+        "prose": Prose(raw="raw" in request.GET),
+        # Of their own, because the answer comes after them.
+        "thoughts": Prose(raw="raw" in request.GET, work=WORK / 2),
         "place_in_conversation": place_in_conversation(message.session, message.pk),
         "message": message,
         "session": message.session,

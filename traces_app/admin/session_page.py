@@ -23,6 +23,7 @@ from access_app.models import Role
 from access_app.program import program
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
+from messages_app.markdown import Prose
 from messages_app.models import Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import total_cost_in_words
@@ -100,6 +101,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "waiting_words": waiting_words(session),
         "open_status": status_of_open_message(session),
         "conversation": conversation,
+        "prose": Prose(raw="raw" in request.GET),
         "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
         **model_admin.given_trash.context_of(model_admin, request, session),
         **_of_runs(model_admin, request, session),

@@ -46,6 +46,30 @@ NO_PAGES = frozenset(
 FROM_BASE = frozenset(["add", "delete", "history", "saved_view"])
 """Pages that Django or KeysetAdmin gives every admin: the list of pages has one of each."""
 
+MARKDOWN = """# Weather
+
+**31** degrees, `no` rain, see [the map](https://example.com/).
+
+1. one
+   - two
+
+> quoted
+
+| city | °C |
+|------|---:|
+| Oslo | 20 |
+
+```python
+def degrees(city: str) -> int:  # by name
+    return 31 if city == "上海" else 20
+```
+
+```diff
+-old
++new
+```"""
+"""Every kind of block, and every colour of code."""
+
 
 def admins() -> Iterator[Any]:
     """Yield the admins of ours."""
@@ -69,7 +93,7 @@ def stored_pages(owner: User) -> list[str]:
     load_samples(primary, project)
     asked = {"messages": [{"role": "user", "content": "Which?"}], "system": "Be brief.", "tools": [{"name": "search"}]}
     steps = answer()["agent_steps"]
-    steps[0] |= {"model": "gpt-5", "agent_name": "researcher", "input": asked}
+    steps[0] |= {"model": "gpt-5", "agent_name": "researcher", "input": asked, "thought": MARKDOWN}
     call = {"id": "call_a", "name": "get_weather", "args": {"city": "Oslo"}, "result": {"output": "20 °C"}}
     otherwise = {"iteration": 0, "thought": "Ask for one city.", "tool_calls": [call]}
     reference = {"id": "r", "content": "A passage.", "knowledge_title": "Atlas"}
@@ -77,7 +101,7 @@ def stored_pages(owner: User) -> list[str]:
         project,
         question(),
         answer(agent_steps=steps, knowledge_references=[reference]),
-        answer(external_id="a2", content="Other.", agent_steps=[otherwise]),
+        answer(external_id="a2", content=MARKDOWN, agent_steps=[otherwise]),
         {"external_id": "s", "role": "system", "content": "Be brief."},
         {"external_id": "a3", "role": "assistant", "content": "", "is_completed": False},
         external_id="weather",

@@ -32,10 +32,16 @@ OPEN_ALL = """async () => {
 SVG = "<svg xmlns='http://www.w3.org/2000/svg' onload=\"document.title = 'broken in'\"><script>document.title = 'broken in'</script></svg>"
 BIDI = "\u202egnp.exe\u202c \u2066\u2069 zero\u200bwidth\u200d\ufeff \U000e0041"
 ANSI = "\x1b[31mred\x1b[0m\x1b]8;;https://evil.example/\x07link\x1b]8;;\x07\x1b[2J"
+SAFE = "noopener noreferrer nofollow"
 LINKS = (
     "[a](javascript:document.title='broken%20in') <a href='javascript:alert(1)'>b</a> ![c](https://evil.example/p.png)"
 )
 HIDDEN = set("\u202e\u202c\u2066\u2069\u200b\ufeff\U000e0041\x1b\x07")
+MARKDOWN = (
+    f"# {HOSTILE}\n\n[a](javascript:alert(1)) [b](<java\tscript:alert(1)>) [c](data:text/html,x) [d](//evil.example) [e](/admin/logout/)\n"
+    f"![f](https://evil.example/p.png) [![g](http://evil.example/q.png)](javascript:alert(1)) <javascript:alert(1)> [{BIDI}](http://a/{BIDI})\n\n"
+    f"|{HOSTILE}|b|\n|-:|-|\n|{SVG}|`{HOSTILE}`|\n\n```html\n{HOSTILE}{SVG}\n```\n\n- {HOSTILE}\n  1. > {BIDI}{ANSI}\n"
+)
 OUTPUTS: dict[str, Any] = {
     "html": {"output": HOSTILE, "data": {HOSTILE: [HOSTILE, SVG]}},
     "svg": {"output": SVG, "data": {"image": "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+", "svg": SVG}},
@@ -58,12 +64,20 @@ def paths(transactional_db: None) -> list[str]:
         {"name": name, "id": name, "args": {"name": name, name: HOSTILE, "deep": DEEP}, "result": result}
         for name, result in OUTPUTS.items()
     ]
-    steps = [{"thought": HOSTILE + BIDI + ANSI, "agent_name": BIDI, "tool_calls": calls}]
+    steps = [
+        {"thought": HOSTILE + BIDI + ANSI, "agent_name": BIDI, "tool_calls": calls},
+        {"iteration": 1, "thought": MARKDOWN},
+    ]
     project = Project.objects.create(slug="hostile")
-    outcome = store(project, question(content=LINKS), answer(content=SVG + BIDI + ANSI + LINKS, agent_steps=steps))
+    outcome = store(
+        project,
+        question(content=LINKS),
+        answer(content=SVG + BIDI + ANSI + LINKS, agent_steps=steps),
+        answer(external_id="markdown", content=MARKDOWN, agent_steps=[]),
+    )
     few = [{"thought": BIDI, "tool_calls": calls[:3]}]
     other = store(project, answer(agent_steps=few), external_id="other").messages[0].id
-    run, session = outcome.messages[1].id, outcome.id
+    run, session, rendered = outcome.messages[1].id, outcome.id, outcome.messages[2].id
     message = "/admin/messages_app/message"
     exports = [
         f"/api/v1/sessions/{session}/export/?format={name}" for name in ("tracesite", "jsonl", "markdown", "openai")
@@ -74,6 +88,9 @@ def paths(transactional_db: None) -> list[str]:
         f"{message}/{run}/change/",
         f"{message}/{run}/change/?open=all",
         f"{message}/{run}/change/?q=javascript",
+        f"{message}/{run}/change/?view=text",
+        f"{message}/{rendered}/change/",
+        f"{message}/{rendered}/change/?raw=1",
         f"{message}/{run}/compare/?other={other}",
         f"/admin/messages_app/session/{session}/change/",
         *pages,
@@ -122,6 +139,7 @@ def test_hostile_trace_is_only_text_on_every_page(
         assert page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
         )
+        rendered: list[str] = []
         for path in others:
             if "/export/" in path:
                 assert context.request.get(path).status == 200, path
@@ -134,5 +152,11 @@ def test_hostile_trace_is_only_text_on_every_page(
                 "main :is(svg, iframe, object, embed, a[href^='javascript'], img:not([src^='data:image/']))"
             )
             assert risky.count() == 0, path
+            links = page.locator(".prose a").evaluate_all("links => links.map((link) => [link.protocol, link.rel])")
+            assert all(link == ["https:", SAFE] or link == ["http:", SAFE] for link in links), path
+            if links:
+                rendered.append(path)
+        # The pages of both answers, and of the session.
+        assert len(rendered) >= 5
         assert page.title() != "broken in"
         assert complaints == []

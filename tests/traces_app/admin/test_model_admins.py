@@ -79,6 +79,18 @@ def test_message_page_shows_steps_and_nested_calls(staff: Client, run: UUID) -> 
         place = text.index(part, place)
 
 
+def test_thoughts_are_markdown_and_raw_on_request(staff: Client, project: Project) -> None:
+    thoughts = [{"iteration": step, "thought": "**Look** at `x`.\n\n" * 10} for step in range(100)]
+    url = page_of(answered(project, content="An *answer*.", agent_steps=thoughts))
+    html = html_of(staff.get(url))
+    # The thoughts of a page share a budget; that of the answer is another one.
+    assert 30 < html.count("<p><strong>Look</strong> at <code>x</code>.</p>") < 100 * 10
+    assert "<p>An <em>answer</em>.</p>" in html
+    raw = html_of(staff.get(f"{url}?raw=1"))
+    assert raw.count("**Look** at `x`.") == 100 * 10
+    assert 'class="prose"' not in raw
+
+
 def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run: UUID) -> None:
     response = staff.get(page_of(run))
     assert "Failed Step 1 get_weather unknown city" in text_of(response)

@@ -478,8 +478,8 @@ def test_joins_are_limited_within_their_block() -> None:
 
 
 def said(response: Any) -> list[str]:
-    """Return the contents of the messages on a page, in order."""
-    return re.findall(r'<div class="value"><div class="text">(.*?)</div>', html_of(response), re.DOTALL)
+    """Return the contents of the messages on a page, in order: each a paragraph of Markdown."""
+    return re.findall(r'<div class="value"><div class="prose"><p>(.*?)</p>\n</div>', html_of(response), re.DOTALL)
 
 
 def test_session_page_shows_the_conversation(staff: Client, project: Project) -> None:
@@ -503,6 +503,36 @@ def test_answer_hides_tool_json_and_shows_it_on_demand(staff: Client, project: P
     question, answer = said(response)
     assert (unescape(question), answer) == (f"Which year? {slipped}", "Which year?")
     assert f"Text as received Which year? {slipped}" in text_of(response)
+
+
+MARKDOWN = "# Weather\n\n**31** degrees, see [it](https://example.com/).\n\n```python\nprint(31)\n```"
+
+
+@pytest.mark.parametrize("page", ["session", "message"])
+def test_answer_is_markdown_and_raw_on_request(staff: Client, project: Project, page: str) -> None:
+    session = store(project, "talk", content=MARKDOWN)
+    url = page_of(session) if page == "session" else f"{MESSAGES}{message_at(session, 1).pk}/change/"
+    rendered = staff.get(url)
+    html = html_of(rendered)
+    assert '<p class="h1">Weather</p>' in html
+    assert (
+        '<strong>31</strong> degrees, see <a href="https://example.com/" rel="noopener noreferrer nofollow">it</a>'
+        in html
+    )
+    assert '<span class="code-language">python</span>' in html
+    assert links_of(rendered)["Raw texts"] == "?raw=1"
+    raw = staff.get(f"{url}?raw=1")
+    assert f'<div class="text">{MARKDOWN}</div>' in html_of(raw)
+    assert 'class="prose"' not in html_of(raw)
+    assert links_of(raw)["Rendered texts"] == "?"
+
+
+def test_switch_to_raw_texts_keeps_the_place(staff: Client, project: Project) -> None:
+    session = store(project, "long", PAGE_SIZE + 1)
+    later = links_of(staff.get(page_of(session)))["Later →"].partition("#")[0]
+    raw = links_of(staff.get(page_of(session) + later))["Raw texts"]
+    assert raw == f"{later}&raw=1"
+    assert links_of(staff.get(page_of(session) + raw))["Rendered texts"] == later
 
 
 def test_session_page_shows_the_plan_with_agent_states(staff: Client, project: Project) -> None:
