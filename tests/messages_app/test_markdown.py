@@ -383,6 +383,27 @@ def test_long_code_has_no_colours_and_time_for_colours_ends() -> None:
     assert text_of(some) == code
 
 
+@pytest.mark.parametrize("language", sorted(code_colours.LANGUAGES))
+def test_no_token_takes_long(language: str) -> None:
+    for piece in [
+        *"aA_1 \t\n\"'`/\\<{[(:=.-#$@&%?",
+        "a:",
+        "a=",
+        "a b ",
+        "/*",
+        "<a",
+        "${",
+        "a.b",
+        "\n\n",
+        "\n ",
+        "::",
+        "==",
+    ]:
+        code = (piece * code_colours.MOST_CHARACTERS)[: code_colours.MOST_CHARACTERS]
+        _html, seconds = coloured(code, language, 0.01)
+        assert seconds < 0.5, piece
+
+
 @given(st.text(max_size=300), st.sampled_from(sorted(code_colours.LANGUAGES)))
 def test_colours_of_any_code_leave_nothing_out(code: str, language: str) -> None:
     code = code.replace("\r\n", "\n")

@@ -431,7 +431,7 @@ def test_session_page_goes_to_a_message_by_its_number(staff: Client, project: Pr
     # The page of a message leads back to its place.
     message = bubbles[0][0].message
     links = links_of(staff.get(page_of(message.pk))).values()
-    (back,) = [url for url in links if url.endswith(f"#message-{message.pk}")]
+    (back,) = {url for url in links if url.endswith(f"#message-{message.pk}")}
     assert staff.get(back).context["bubbles"][0][0].message.pk == message.pk
     for number in ("0", "61", "-1", "x", "9" * 30, ""):
         refused = staff.get(page, {"number": number}, follow=True)
