@@ -29,6 +29,7 @@ from access_app.db import Database
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
+from messages_app.markdown import Prose
 from messages_app.queries import as_uuid, ids_of_message
 from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
 from messages_app.sql.beginnings import Beginning
@@ -130,6 +131,8 @@ class Payload:
     is_json: bool
     text: str
     """At most VALUE_CHARACTERS."""
+    html: str
+    """What the agent thought, as safe HTML of its Markdown; "" if it is shown as a text."""
     bytes: int
     is_cut: bool
     note: str
@@ -442,9 +445,13 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
 def _step_detail(db: Database, step: Any) -> Detail:
     texts = step_texts(step)
 
+    prose = Prose()
+
     def value(column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Payload:
         url = reverse("admin:messages_app_message_value", args=["step", step.pk, column])
-        return _value(column, label, shown, url, is_json=is_json)
+        made = prose.shown(shown) if column in ("thought", "reasoning") else None
+        html = f"{made.head}{made.rest}" if made is not None and made.is_prose else ""
+        return _value(column, label, shown, url, is_json=is_json, html=html)
 
     values = [
         value("thought", _("Thought"), texts.thought),
@@ -476,12 +483,13 @@ def _input_url(step: AgentStep) -> str:
     return reverse("admin:messages_app_message_input", args=[step.message_id, step.pk]) if step.input_ref else ""
 
 
-def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool) -> Payload:
+def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool, html: str = "") -> Payload:
     return Payload(
         column=column,
         label=label,
         is_json=is_json,
         text=shown.head + shown.rest,
+        html=html,
         bytes=shown.total_bytes,
         is_cut=shown.is_cut,
         note=_("The value is truncated here."),

@@ -208,6 +208,16 @@ def test_long_error_keeps_its_end(staff: Client, project: Project, lines: int) -
     assert (shown["is_cut"], b"".join(staff.get(shown["url"])).decode()) == (True, error)
 
 
+def test_thought_in_detail_is_safe_markdown(staff: Client, project: Project) -> None:
+    thought = "**Look** <script>alert(1)</script> ![x](https://evil.example/p.png)"
+    message_id = answered(project, agent_steps=[{"thought": thought}])
+    (value,) = staff.get(url_of(message_id, AgentStep.objects.get().pk)).json()["values"]
+    assert value["text"] == thought
+    assert "<strong>Look</strong>" in value["html"]
+    assert "<script" not in value["html"]
+    assert "<img" not in value["html"]
+
+
 def test_detail_of_step_has_its_thought(staff: Client, project: Project) -> None:
     message_id = answered(project)
     step = AgentStep.objects.order_by("iteration")[0]

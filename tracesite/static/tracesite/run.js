@@ -582,8 +582,10 @@ const showSide = (isRow) => {
 
 // Puts what is selected into the address, which leads there again.
 const noteAddress = () => {
-  const query = String(new URLSearchParams({ ...(view !== "steps" && { view }), ...(selected >= 0 && { call: outline.ids[selected] }) }));
-  history.replaceState(null, "", location.pathname + (query && `?${query}`));
+  const query = new URLSearchParams(location.search);
+  ["view", "call", "page", "open", "q"].forEach((name) => query.delete(name));
+  Object.entries({ ...(view !== "steps" && { view }), ...(selected >= 0 && { call: outline.ids[selected] }) }).forEach((one) => query.set(...one));
+  history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : ""));
 };
 
 const select = (row) => {

@@ -145,14 +145,21 @@ export const copy = async (string) => {
 
 export const valueElement = (value) => {
   const head = element("h3", "", value.label, " ");
-  const body = element("div", "value code");
-  const fill = (string) => {
+  const body = element("div", "");
+  const fill = (string, html) => {
+    value.text = string;
+    if (html) {
+      // The server has made it of Markdown, and removed what is not on its list.
+      body.className = "value prose";
+      body.innerHTML = html;
+      return;
+    }
+    body.className = "value code";
     const tree = value.is_json || /^\s*[[{"]/.test(string) ? parsed(string) : undefined;
     const isTree = isContainer(tree) || (typeof tree === "string" && inside(tree) !== undefined);
     body.replaceChildren(isTree ? branch(null, tree, true) : element("div", "text", ...visible(string)));
-    value.text = string;
   };
-  fill(value.text);
+  fill(value.text, value.html);
   head.append(button(words.copy, () => copy(value.text)));
   const made = element("section", value.column === "error" ? "run-value run-value-error" : "run-value", head, body);
   if (value.is_cut) {
