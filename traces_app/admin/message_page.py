@@ -96,7 +96,8 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         call=as_uuid(wanted),
         open_all=request.GET.get("open") == "all",
     )
-    if wanted and (as_uuid(wanted) is None or run.lacks_wanted):
+    # The answer, too, is a row of the path.
+    if wanted and as_uuid(wanted) != message.pk and (as_uuid(wanted) is None or run.lacks_wanted):
         text = _("Call “%(value)s” is not in this run.")
         model_admin.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
     found: dict[str, Any] = {

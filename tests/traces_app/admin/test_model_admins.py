@@ -100,7 +100,8 @@ def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run:
     assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
     assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
     assert len(re.findall(r'<details class="call [^>]*open>', html_of(staff.get(page_of(run) + "?open=all")))) == 4
-    assert "is not in this run" not in text_of(staff.get(f"{page_of(run)}?call={failed.pk}"))
+    for known in (failed.pk, failed.step_id, run):
+        assert "is not in this run" not in text_of(staff.get(f"{page_of(run)}?call={known}"))
     for wanted in ("nope", uuid4()):
         assert f"Call “{wanted}” is not in this run." in text_of(staff.get(f"{page_of(run)}?call={wanted}"))
 
