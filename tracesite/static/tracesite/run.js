@@ -677,14 +677,14 @@ const jump = async (isWanted, by) => {
   }
 };
 
-// Which of the failures is selected.
+// Which of several failures is selected.
 const sayFailure = () => {
   const failed = document.querySelector("#run-failures .place");
   if (failed && view !== "text" && outline.is_whole) {
     const isFailure = selected >= 0 && outline.statuses[selected] === FAILED;
     const number = outline.statuses.slice(0, selected + 1).filter((status) => status === FAILED).length;
     const total = outline.statuses.filter((status) => status === FAILED).length;
-    failed.hidden = !isFailure;
+    failed.hidden = !isFailure || total === 1;
     failed.textContent = filled(words.failurePlace, { number, total });
   }
 };
