@@ -440,6 +440,23 @@ def test_rows_fetch_their_words_in_sight(run: str, session_key: str, browser: Br
         assert complaints == []
 
 
+def test_map_shows_failures_and_leads_to_them(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(forty)
+        (mark,) = page.locator(".run-map-mark").all()
+        # The failure is the call of step 20 of 40, so it is in the middle of the path.
+        box, whole = mark.bounding_box(), page.locator(".run-map").bounding_box()
+        assert box is not None
+        assert whole is not None
+        assert abs((box["y"] - whole["y"]) / whole["height"] - 0.5) < 0.05
+        expect(row(page, "ValueError: no such city")).to_have_count(0)
+        page.mouse.click(whole["x"] + 5, box["y"])
+        expect(page.locator(".run-row-error")).to_be_in_viewport()
+        expect(page.locator(".run-map-here")).to_be_visible()
+        assert complaints == []
+
+
 def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)

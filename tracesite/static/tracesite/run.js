@@ -8,6 +8,7 @@ import { asCurl, asJson, asMarkdown, asPython, button, copy, element, say, value
 const SPARE = 8; // rows above and below those in sight
 const MOST_WORDS = 100; // rows whose words are asked for at a time
 const MOST_MARKS = 300;
+const MAP_PLACES = 400; // on the map at the edge
 const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
 const TYPING_MS = 250; // after which a search is asked for
 const LONG = 0.95; // the share of rows whose bars are not cut
@@ -205,6 +206,7 @@ const choose = () => {
   rows.style.height = `${(outline.is_whole ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * rowHeight}px`;
   part("empty").hidden = !isReady || shown.length > 0;
   part("loading").hidden = outline.is_whole;
+  paintMarks();
   paintSoon();
 };
 
@@ -299,8 +301,40 @@ const rowElement = (row, index) => {
   return made;
 };
 
+// --- The map at the edge: where failures and calls without a result are, what is in sight, and what is selected ----------------
+
+const shareOf = (index) => (100 * index) / Math.max(shown.length, list.clientHeight / rowHeight);
+
+const paintMarks = () => {
+  const marks = new Map();
+  shown.forEach((row, index) => {
+    const status = STATUSES[outline.statuses[row]];
+    const place = Math.floor((shareOf(index) * MAP_PLACES) / 100);
+    if (outline.calls[row] === CALL && status !== "success" && marks.get(place)?.status !== "error") {
+      marks.set(place, { status, index });
+    }
+  });
+  part("marks").replaceChildren(
+    ...[...marks.values()].map(({ status, index }) => {
+      const made = element("span", `run-map-mark run-map-${status}`);
+      made.style.top = `${shareOf(index)}%`;
+      return made;
+    }),
+  );
+};
+
+const paintMap = () => {
+  const inSight = part("window");
+  inSight.style.top = `${shareOf(list.scrollTop / rowHeight)}%`;
+  inSight.style.height = `${shareOf(list.clientHeight / rowHeight)}%`;
+  const index = shown.indexOf(selected);
+  part("here").hidden = index < 0;
+  part("here").style.top = `${shareOf(index)}%`;
+};
+
 const paint = () => {
   painting = false;
+  paintMap();
   const first = Math.max(Math.floor(list.scrollTop / rowHeight) - SPARE, 0);
   const last = Math.min(Math.ceil((list.scrollTop + list.clientHeight) / rowHeight) + SPARE, shown.length);
   const made = document.createDocumentFragment();
@@ -838,6 +872,10 @@ const listen = () => {
     one.addEventListener("click", () => changeView(one.dataset.viewButton));
   }
   list.addEventListener("scroll", paintSoon, { passive: true });
+  part("map").addEventListener("pointerdown", (event) => {
+    const box = part("map").getBoundingClientRect();
+    list.scrollTop = ((event.clientY - box.top) / box.height) * Math.max(shown.length * rowHeight, list.clientHeight) - list.clientHeight / 2;
+  });
   addEventListener("resize", () => {
     const top = list.scrollTop / rowHeight;
     rowHeight = heightOfRows();
