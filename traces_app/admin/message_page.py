@@ -149,7 +149,7 @@ def _url_of_deciding_failure(model_admin: KeysetAdmin, request: HttpRequest, obj
     db = database(request)
     message = as_uuid(unquote(object_id))
     call = read_deciding_failure(db, message) if message is not None and sees(model_admin, request, message) else None
-    return f"{request.path}?call={call}" if call is not None else None
+    return f"{request.path}?call={call}#call-{call}" if call is not None else None
 
 
 def _heading(page: MessagePage) -> str:

@@ -95,7 +95,7 @@ def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run:
     response = staff.get(page_of(run))
     assert "Failed Step 1 get_weather unknown city" in text_of(response)
     failed = ToolCall.objects.get(status="error")
-    assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}"
+    assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}#call-{failed.pk}"
     html = html_of(response)
     assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
     assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
@@ -132,7 +132,7 @@ def test_failure_on_another_page_is_reached_by_its_link(staff: Client, project: 
     assert "Page 1 of 3" in text_of(response)
     failed = ToolCall.objects.get(status="error")
     link = links_of(response)["Step 51 tool 1: boom"]
-    assert link == f"?call={failed.pk}" == next_failure_of(response)
+    assert link == f"?call={failed.pk}#call-{failed.pk}" == next_failure_of(response)
     assert f'id="call-{failed.pk}" open' in html_of(staff.get(page_of(message) + link))
     links = links_of(response)
     assert "Page 3 of 3" in text_of(staff.get(page_of(message) + link))
@@ -191,7 +191,7 @@ def test_run_without_failure_names_none(staff: Client, project: Project) -> None
 def test_counts_of_failed_calls_link_to_the_failures(staff: Client, run: UUID) -> None:
     failed = ToolCall.objects.get(status="error")
     session = Session.objects.get()
-    place = f"{page_of(run)}?call={failed.pk}"
+    place = f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
     # From the list of messages, and from the conversation.
     for page in (MESSAGES, f"{SESSIONS}{session.pk}/change/"):
         links = re.findall(r'<a [^>]*href="([^"]+\?failure)"', html_of(staff.get(page)))
