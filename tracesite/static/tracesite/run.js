@@ -9,6 +9,7 @@ const SPARE = 8; // rows above and below those in sight
 const MOST_WORDS = 100; // rows whose words are asked for at a time
 const MOST_MARKS = 300;
 const MAP_PLACES = 400; // on the map at the edge
+const FEW = 14; // rows of a run that is shown without cuts, because there is room
 const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
 const TYPING_MS = 250; // after which a search is asked for
 const LONG = 0.95; // the share of rows whose bars are not cut
@@ -185,8 +186,12 @@ const refresh = () => {
   }
 };
 
+// The rows of a short run are as high as their words.
+const isRoomy = () => outline.is_whole && outline.ids.length <= FEW;
+
 // The rows that the view shows, none while the rows that it needs are on their way.
 const choose = () => {
+  list.classList.toggle("roomy", isRoomy());
   const isReady = outline.is_whole || (view === "steps" && !onlyFailures);
   shown = [];
   if (isReady) {
@@ -203,7 +208,8 @@ const choose = () => {
     }
   }
   // The list is as long as the whole run from the first paint on.
-  rows.style.height = `${(outline.is_whole ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * rowHeight}px`;
+  const height = (outline.is_whole ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * rowHeight;
+  rows.style.height = isRoomy() ? "" : `${height}px`;
   part("empty").hidden = !isReady || shown.length > 0;
   part("loading").hidden = outline.is_whole;
   paintMarks();
@@ -288,7 +294,7 @@ const rowElement = (row, index) => {
     made.setAttribute("aria-expanded", !folded[row]);
   }
   made.classList.toggle("run-row-found", found[row] === 1);
-  made.style.transform = `translateY(${index * rowHeight}px)`;
+  made.style.transform = isRoomy() ? "" : `translateY(${index * rowHeight}px)`;
   const took = outline.durations[row];
   const end = element("span", "run-took", took === null ? "" : duration(took));
   end.classList.toggle("run-long", took > longest);
@@ -335,8 +341,8 @@ const paintMap = () => {
 const paint = () => {
   painting = false;
   paintMap();
-  const first = Math.max(Math.floor(list.scrollTop / rowHeight) - SPARE, 0);
-  const last = Math.min(Math.ceil((list.scrollTop + list.clientHeight) / rowHeight) + SPARE, shown.length);
+  const first = isRoomy() ? 0 : Math.max(Math.floor(list.scrollTop / rowHeight) - SPARE, 0);
+  const last = isRoomy() ? shown.length : Math.min(Math.ceil((list.scrollTop + list.clientHeight) / rowHeight) + SPARE, shown.length);
   const made = document.createDocumentFragment();
   for (let index = first; index < last; index += 1) {
     made.append(rowElement(shown[index], index));
@@ -385,6 +391,10 @@ const reveal = (row) => {
   }
   if (isFolded) {
     choose();
+  }
+  if (isRoomy()) {
+    requestAnimationFrame(() => document.getElementById(`run-row-${row}`)?.scrollIntoView({ block: "nearest" }));
+    return;
   }
   const top = shown.indexOf(row) * rowHeight;
   if (top >= 0 && (top < list.scrollTop || top + rowHeight > list.scrollTop + list.clientHeight)) {
