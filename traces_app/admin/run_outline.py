@@ -502,7 +502,7 @@ def _error(db: Database, call_id: UUID, error: Payload) -> Payload:
     text = error.text
     if error.is_cut:
         rows = db.rows(ToolResult.objects).filter(pk=call_id)
-        text = rows.values_list(first_characters("error", WHOLE_CHARACTERS), flat=True).first() or text
+        text = dict(rows.values_list("pk", first_characters("error", WHOLE_CHARACTERS))).get(call_id, text)
     beginning, left_out, end = cut_in_middle(text, ERROR_LINES)
     if not left_out:
         return error

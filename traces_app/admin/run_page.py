@@ -183,8 +183,8 @@ def _deciding(db: Database, calls: Sequence[CallNode]) -> Key | None:
 
 def _commands(db: Database, calls: Collection[Key]) -> dict[Key, str]:
     beginnings = Beginning(Cast("args", TextField()), LEAST_CHARACTERS)
-    rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list(as_key("pk"), "tool__name", beginnings)
-    return {key: telling_argument(name, args) for key, name, args in rows}
+    rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list("pk", "tool__name", beginnings)
+    return {str(key): telling_argument(name, args) for key, name, args in rows}
 
 
 def step_number(db: Database, step: AgentStep) -> str:
@@ -214,8 +214,9 @@ def read_tokens(db: Database, message_id: UUID) -> pricing.Tokens | None:
     The sums of a message have the input as its producer counts it: with cached tokens, or without.
     """
     steps = db.rows(AgentStep.with_deleted).filter(message_id=message_id, **ids_below([message_id]))
-    usages = list(steps.filter(usage__isnull=False).order_by().values_list("usage", flat=True)[: STEPS_COUNTED + 1])
-    counted = [tokens for usage in usages if (tokens := pricing.tokens_of(usage)) is not None]
+    # With their ids, without which nothing encrypted is read.
+    usages = list(steps.filter(usage__isnull=False).order_by().values_list("pk", "usage")[: STEPS_COUNTED + 1])
+    counted = [tokens for _id, usage in usages if (tokens := pricing.tokens_of(usage)) is not None]
     return pricing.Tokens(*map(sum, zip(*counted, strict=True))) if counted and len(usages) <= STEPS_COUNTED else None
 
 
@@ -305,7 +306,10 @@ def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[Call
 
 
 def as_key(column: str) -> Cast:
-    """Return the expression for a UUID as text: 20,000 UUIDs take Python a tenth of a second to make, and longer to hash."""
+    """Return the expression for a UUID as text: 20,000 UUIDs take Python a tenth of a second to make, and longer to hash.
+
+    Not beside a column that may be encrypted, which is read only with the id of its row.
+    """
     return Cast(column, TextField())
 
 

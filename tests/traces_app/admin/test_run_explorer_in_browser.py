@@ -440,6 +440,25 @@ def test_rows_fetch_their_words_in_sight(run: str, session_key: str, browser: Br
         assert complaints == []
 
 
+def test_short_run_cuts_no_words(transactional_db: None, session_key: str, browser: Browser, live_server: Any) -> None:
+    error = "PermissionError: a refund to a bank account needs its IBAN, and the customer has none on file; ask for it"
+    call = {"name": "refund", "args": {"order": 5471}, "result": {"success": False, "error": error}}
+    step = {"thought": "I look at the order, and then I refund all of it. " * 3, "tool_calls": [call]}
+    message = store(Project.objects.create(slug="short"), question(), answer(agent_steps=[step])).messages[1].id
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/message/{message}/change/")
+        said = page.locator(".run-row .run-error")
+        expect(said).to_contain_text(error)
+        for shown in (said, page.locator(".run-row .run-said").first):
+            assert shown.evaluate("(part) => part.scrollWidth <= part.clientWidth + 1")
+        tops = [box["y"] for row in page.locator(".run-row").all() if (box := row.bounding_box())]
+        assert tops == sorted(set(tops))
+        page.keyboard.press("n")
+        expect(page.locator(".run-row[aria-selected=true]")).to_be_in_viewport()
+        assert complaints == []
+
+
 def test_map_shows_failures_and_leads_to_them(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
