@@ -41,12 +41,12 @@ from .run_page import (
     FIRST_ROWS,
     VALUE_CHARACTERS,
     RunPage,
-    as_key,
     pages_of_failures_like,
     read_call,
     step_number,
     step_texts,
     steps_with_texts,
+    with_text_keys,
 )
 from .run_tree import CallNode, Key, StepNode, build_tree, steps_of, walk_with_depths
 from .telling import telling_argument
@@ -246,18 +246,18 @@ def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bo
 def read_outline(db: Database, message_id: UUID) -> Outline:
     """Return the outline of the run of a message. Three queries."""
     below = ids_below([message_id])
-    step_rows = list(
+    step_rows = with_text_keys(
         db.rows(AgentStep.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
-        .values_list(as_key("pk"), "iteration", "agent_name", *_STEP_TIMES)[: OUTLINE_ROWS + 1]
+        .values_list("pk", "iteration", "agent_name", *_STEP_TIMES)[: OUTLINE_ROWS + 1]
     )
-    keys = map(as_key, ("pk", "step_id", "parent_id"))
-    call_rows = list(
+    call_rows = with_text_keys(
         db.rows(ToolCall.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list(*keys, "status", "tool_id", *_CALL_TIMES)[: OUTLINE_ROWS + 1]
+        .values_list("pk", "step_id", "parent_id", "status", "tool_id", *_CALL_TIMES)[: OUTLINE_ROWS + 1],
+        keys=3,
     )
     steps = steps_of(row[:3] for row in step_rows)
     known = {step.id for step in steps}
@@ -278,11 +278,11 @@ def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
     steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
     times: dict[Key, _Times] = {}
     if calls:
-        rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list(as_key("pk"), "tool__name", *_CALL_TIMES)
-        times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in rows}
+        rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list("pk", "tool__name", *_CALL_TIMES)
+        times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in with_text_keys(rows)}
     if steps:
-        step_rows = db.rows(AgentStep.with_deleted).filter(pk__in=steps).values_list(as_key("pk"), *_STEP_TIMES)
-        times |= {key: _Times(_shown_agent(steps[key]), *columns) for key, *columns in step_rows}
+        step_rows = db.rows(AgentStep.with_deleted).filter(pk__in=steps).values_list("pk", *_STEP_TIMES)
+        times |= {key: _Times(_shown_agent(steps[key]), *columns) for key, *columns in with_text_keys(step_rows)}
     # A row that was purged meanwhile is left out.
     shown = [(depth, node) for depth, node in run.first_rows if node.id in times]
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut

@@ -25,7 +25,7 @@ from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
 from .run_outline import NAME_CHARACTERS, sees
-from .run_page import as_key
+from .run_page import with_text_keys
 from .run_tree import Key, step_numbers
 
 MATCHES_LISTED = 50
@@ -125,15 +125,15 @@ def place_of(hit: Hit) -> TermMatch:
 
 def _names(db: Database, message_id: UUID, rows: Collection[UUID]) -> dict[Key, str]:
     """Return the names of the steps of a run and of these calls, in reading order. Two queries."""
-    steps = list(
+    steps = with_text_keys(
         db.rows(AgentStep.with_deleted)
         .filter(message_id=message_id)
         .order_by("iteration", "ordinal", "pk")
-        .values_list(as_key("pk"), "iteration")
+        .values_list("pk", "iteration")
     )
     calls: dict[Key, list[tuple[Key, str]]] = defaultdict(list)
     found = db.rows(ToolCall.with_deleted).filter(pk__in=rows).order_by("position", "pk")
-    for key, step, tool in found.values_list(as_key("pk"), as_key("step_id"), "tool__name"):
+    for key, step, tool in with_text_keys(found.values_list("pk", "step_id", "tool__name"), keys=2):
         calls[step].append((key, one_line(tool, NAME_CHARACTERS) or _("(no name)")))
     names: dict[Key, str] = {}
     for step, number in step_numbers(steps).items():

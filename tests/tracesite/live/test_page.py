@@ -300,7 +300,7 @@ def test_page_of_running_run_goes_on_in_place(
     with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/message/{row[0]}/change/")
         expect(page.locator(".working")).to_contain_text(working)
-        expect(page.locator(".run-row")).to_have_text([answer])  # without a step
+        expect(page.locator(".run-row .run-who")).to_have_text([answer])  # without a step
         expect(page.locator(".outcome")).to_have_class("outcome outcome-running")
         page.evaluate("window.stayed = true")
         send_event("llm_request_start", step="s1")
