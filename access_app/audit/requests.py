@@ -87,22 +87,10 @@ OF_PAGES = {
         ("change", "changelist", "columns", "project", "save_view", "saved_view", "trash", "undo"), AuditAction.CHANGE
     ),
     **dict.fromkeys(
-        (
-            "compare",
-            "detail",
-            "errors",
-            "history",
-            "input",
-            "live",
-            "outline",
-            "similar",
-            "snapshot",
-            "snapshots",
-            "words",
-        ),
+        ("compare", "detail", "errors", "history", "input", "live", "outline", "similar", "snapshot", "snapshots"),
         AuditAction.READ,
     ),
-    **dict.fromkeys(("spans", "statistics"), AuditAction.READ),
+    **dict.fromkeys(("spans", "statistics", "words"), AuditAction.READ),
 }
 """Actions of our pages of the admin by the words of their names, if they do not say it themselves; all others change something. A GET
 reads, unless its word is export, value or search."""

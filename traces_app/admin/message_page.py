@@ -20,7 +20,7 @@ from messages_app.markdown import WORK, Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line, tokens_by_kind, tokens_with_cached
-from messages_app.waiting import status_of_open_message, waiting_words
+from messages_app.waiting import waiting_words
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.normalize.pricing import Tokens
@@ -68,7 +68,6 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "message": message,
         "session": message.session,
         "session_name": session_name(message.session),
-        "open_status": status_of_open_message(message.session),
         "waiting_words": waits,
         "is_run": message.role == Message.Role.ASSISTANT,
         "said": plain(message.shown_content) or ("" if message.is_completed else _("Not finished yet.")),

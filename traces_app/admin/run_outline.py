@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, TextField, Value
+from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, Value
 from django.db.models.functions import Cast, Extract
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
@@ -32,7 +32,6 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.markdown import Prose
 from messages_app.queries import as_uuid, ids_of_message
 from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
-from messages_app.sql.beginnings import Beginning
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 
 from .conversation import ids_below
@@ -46,23 +45,20 @@ from .run_page import (
     step_number,
     step_texts,
     steps_with_texts,
+    telling_arguments,
     with_text_keys,
 )
 from .run_tree import CallNode, Key, StepNode, build_tree, steps_of, walk_with_depths
-from .telling import telling_argument
 from .telling_texts import cut_in_middle, note_of_result, plain, telling_line
 
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""
 NAME_CHARACTERS = 80
-WORDS_CHARACTERS = 160
 SAID_CHARACTERS = 640
 ARGS_CHARACTERS = 16_384
 ERROR_CHARACTERS = 2_000
 OUTPUT_CHARACTERS = 4_000
 """The beginnings of values of which the words of rows are made."""
-ERROR_LINES = 40
-"""Lines of an error in the panel; of a longer one the middle is left out."""
 WHOLE_CHARACTERS = 1_000_000
 """Characters of an error that is longer than VALUE_CHARACTERS, of which the end is looked for."""
 _STATUSES = {status.value: place for place, status in enumerate(ToolCall.Status)}
@@ -299,10 +295,9 @@ def read_words(db: Database, message_id: UUID, ids: Collection[UUID]) -> dict[Ke
     for key, thought, reasoning in steps.values_list(
         "pk", first_characters("thought", SAID_CHARACTERS), first_characters("reasoning", SAID_CHARACTERS)
     ):
-        words[str(key)] = RowWords(text=_one_line(plain(thought) or plain(reasoning)))
+        words[str(key)] = RowWords(text=plain(thought) or plain(reasoning))
     calls = db.rows(ToolCall.with_deleted).filter(pk__in=ids, message_id=message_id)
-    arguments = calls.values_list("pk", "tool__name", Beginning(Cast("args", TextField()), ARGS_CHARACTERS))
-    told = {key: telling_argument(tool, args) for key, tool, args in arguments}
+    told = telling_arguments(calls, ARGS_CHARACTERS)
     results = db.rows(ToolResult.objects).filter(pk__in=told)
     ended = {
         key: columns
@@ -316,8 +311,8 @@ def read_words(db: Database, message_id: UUID, ids: Collection[UUID]) -> dict[Ke
     for key, argument in told.items():
         error, output, size = ended.get(key, ("", "", 0))
         words[str(key)] = RowWords(
-            text=_one_line(argument),
-            error=_one_line(telling_line(error)),
+            text=argument,
+            error=telling_line(error),
             note="" if error else _note(output, size),
         )
     return words
@@ -329,11 +324,7 @@ def _note(output: str, size: int) -> str:
         return ngettext("%(number)s line", "%(number)s lines", note.lines) % {"number": note.lines}
     if note.items:
         return ngettext("%(number)s item", "%(number)s items", note.items) % {"number": note.items}
-    return filesizeformat(note.bytes) if note.bytes else _one_line(note.words)
-
-
-def _one_line(text: str) -> str:
-    return one_line(text, WORDS_CHARACTERS)
+    return filesizeformat(note.bytes) if note.bytes else note.words
 
 
 def _shown_name(tool: str) -> str:
@@ -503,7 +494,7 @@ def _error(db: Database, call_id: UUID, error: Payload) -> Payload:
     if error.is_cut:
         rows = db.rows(ToolResult.objects).filter(pk=call_id)
         text = dict(rows.values_list("pk", first_characters("error", WHOLE_CHARACTERS))).get(call_id, text)
-    beginning, left_out, end = cut_in_middle(text, ERROR_LINES)
+    beginning, left_out, end = cut_in_middle(text)
     if not left_out:
         return error
     said = ngettext("%(number)s line is left out", "%(number)s lines are left out", left_out) % {"number": left_out}

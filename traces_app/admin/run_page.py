@@ -8,7 +8,7 @@ depends on the run: the values of a page share TOTAL_CHARACTERS.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -165,12 +165,13 @@ def _deciding(db: Database, calls: Sequence[CallNode]) -> Key | None:
     shells = {key for key, name in tools.items() if is_shell(name)}
     # Of a shell the commands are compared, those of the last calls.
     commands = [call.id for call in calls if call.tool_id in shells][-COMMANDS_COMPARED:]
-    told = _commands(db, commands) if commands else {}
+    of_shells = db.rows(ToolCall.with_deleted).filter(pk__in=commands)
+    told = telling_arguments(of_shells, LEAST_CHARACTERS) if commands else {}
     facts = [
         CallFact(
             id=call.id,
             tool=tools[call.tool_id],
-            telling=told.get(call.id, ""),
+            telling=told.get(UUID(call.id), "") if call.tool_id in shells else "",
             failed=call.failed,
             pending=call.status == ToolCall.Status.PENDING,
         )
@@ -181,10 +182,10 @@ def _deciding(db: Database, calls: Sequence[CallNode]) -> Key | None:
     return None if deciding is None else deciding.id
 
 
-def _commands(db: Database, calls: Collection[Key]) -> dict[Key, str]:
-    beginnings = Beginning(Cast("args", TextField()), LEAST_CHARACTERS)
-    rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list("pk", "tool__name", beginnings)
-    return {str(key): telling_argument(name, args) for key, name, args in rows}
+def telling_arguments(calls: QuerySet[ToolCall], characters: int) -> dict[UUID, str]:
+    """Return what tells most of the arguments of calls, of which the first `characters` are read. One query."""
+    rows = calls.values_list("pk", "tool__name", Beginning(Cast("args", TextField()), characters))
+    return {key: telling_argument(name, args) for key, name, args in rows}
 
 
 def step_number(db: Database, step: AgentStep) -> str:

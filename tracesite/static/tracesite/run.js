@@ -1,7 +1,7 @@
 // The path of a run: what the agent did, a row for each step and call, with a panel for the selected one. The first rows come with
 // the page, the others after it, the words of a row when it comes into sight, its values when it is selected. Only the rows in
 // sight are in the document, so that 50,000 calls scroll like 50. While the run goes on, the page is looked at again when
-// something has happened. Trace content becomes text nodes, never HTML.
+// something has happened. Trace content becomes text nodes, never HTML; only thoughts come as HTML that the server has cleaned.
 import { follow, pageNow, replace, said } from "./following.js";
 import { asCurl, asJson, asMarkdown, asPython, button, copy, element, say, valueElement, visible, words } from "./values.js";
 
@@ -710,10 +710,10 @@ const move = (by) => {
 // The next row in reading order that `isWanted`; after the last comes the first.
 const jump = async (isWanted, by) => {
   await wholeOutline;
-  const order = outline.ids.map((_id, row) => row);
-  const from = selected < 0 ? (by > 0 ? -1 : 0) : order.indexOf(selected);
-  for (let far = 1; far <= order.length; far += 1) {
-    const row = order[(from + by * far + order.length * 2) % order.length];
+  const count = outline.ids.length;
+  const from = selected < 0 && by < 0 ? 0 : selected; // before the first row, if none is selected
+  for (let far = 1; far <= count; far += 1) {
+    const row = (from + by * far + count * 2) % count;
     if (isWanted(row)) {
       select(row);
       return;

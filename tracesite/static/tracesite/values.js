@@ -1,5 +1,5 @@
 // The values of a step or call: JSON as a tree that unfolds, images of data, whole values on request, and copies in other forms.
-// Trace content becomes text nodes, never HTML.
+// Trace content becomes text nodes, never HTML; only thoughts come as HTML that the server has cleaned.
 
 const MOST_CHILDREN = 200; // values of an object or list that are shown at a time
 const MOST_LOADED = 2_000_000; // bytes of a value that is loaded; a longer one is downloaded
