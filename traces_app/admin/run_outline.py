@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -46,9 +46,8 @@ from .run_page import (
     step_texts,
     steps_with_texts,
     telling_arguments,
-    with_text_keys,
 )
-from .run_tree import CallNode, Key, StepNode, build_tree, steps_of, walk_with_depths
+from .run_tree import CallNode, Key, StepNode, reading_order, step_numbers
 from .telling_texts import cut_in_middle, note_of_result, plain, telling_line
 
 OUTLINE_ROWS = 100_000
@@ -71,9 +70,10 @@ def _epoch(column: str) -> Cast:
     return Cast(ExpressionWrapper(seconds * 1000, output_field=FloatField()), BigIntegerField())
 
 
-_STEP_TIMES = (_epoch("timestamp"), Value(None, output_field=BigIntegerField()), F("duration_ms"), F("cost"))
-_CALL_TIMES = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"))
-"""The columns of `_Times` behind its name."""
+_NOTHING = Value(None, output_field=BigIntegerField())
+_STEP_TIMES = (_epoch("timestamp"), _NOTHING, F("duration_ms"), F("cost"))
+_CALL_TIMES = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"), _NOTHING)
+"""Start, end, duration and cost. The database computes the milliseconds, because 100,000 datetimes take a second."""
 
 
 class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,10 +88,33 @@ class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunRows:
+    """The steps and calls of a run in reading order, a column for each property."""
+
+    ids: Sequence[UUID]
+    calls: Sequence[int]
+    """1 for a call, 0 for a step."""
+    depths: Sequence[int]
+    statuses: Sequence[int]
+    """As in `Outline`."""
+    names: Sequence[str]
+    """The tools of calls and agents of steps, without hidden characters."""
+    numbers: Sequence[str]
+    """The numbers of steps; "" for a call."""
+    starts: Sequence[int | None]
+    """Milliseconds since 1970."""
+    durations: Sequence[int | None]
+    costs: Sequence[Decimal | None]
+    """Of steps; calls have none of their own."""
+    is_cut: bool = False
+    """Whether the run has more rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outline:
     """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start of a row."""
 
-    ids: Sequence[Key]
+    ids: Sequence[UUID]
     calls: Sequence[int]
     """1 for a call, 0 for a step."""
     depths: Sequence[int]
@@ -152,16 +175,6 @@ class Detail:
     """Texts and URLs of pages about calls like this one."""
     api: str
     """The URL of a call in the API; empty for a step."""
-
-
-class _Times(NamedTuple):
-    name: str
-    start: int | None
-    """Milliseconds since 1970, like `end`: the database computes them, because 100,000 datetimes take a second."""
-    end: int | None
-    duration_ms: int | None
-    cost: Decimal | None = None
-    """Calls have none of their own."""
 
 
 def explorer_words() -> str:
@@ -241,49 +254,105 @@ def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bo
 
 def read_outline(db: Database, message_id: UUID) -> Outline:
     """Return the outline of the run of a message. Three queries."""
-    below = ids_below([message_id])
-    step_rows = with_text_keys(
+    return _outline(read_runs(db, [message_id])[message_id], {}, is_whole=True)
+
+
+def read_runs(db: Database, message_ids: Collection[UUID]) -> dict[UUID, RunRows]:
+    """Return the rows of the runs of messages: in sum at most OUTLINE_ROWS steps, and as many calls, those of the oldest messages
+    first. Three queries.
+    """
+    if not message_ids:
+        return {}
+    below = {"message_id__in": list(message_ids), **ids_below(message_ids)}
+    steps: list[tuple[Any, ...]] = list(
         db.rows(AgentStep.with_deleted)
-        .filter(message_id=message_id, **below)
-        .order_by("iteration", "ordinal", "pk")
-        .values_list("pk", "iteration", "agent_name", *_STEP_TIMES)[: OUTLINE_ROWS + 1]
+        .filter(**below)
+        .order_by("message_id", "iteration", "ordinal", "pk")
+        .values_list("pk", *_STEP_TIMES, "iteration", "agent_name", "message_id")[: OUTLINE_ROWS + 1]
     )
-    call_rows = with_text_keys(
+    calls: list[tuple[Any, ...]] = list(
         db.rows(ToolCall.with_deleted)
-        .filter(message_id=message_id, **below)
-        .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list("pk", "step_id", "parent_id", "status", "tool_id", *_CALL_TIMES)[: OUTLINE_ROWS + 1],
-        keys=3,
+        .filter(**below)
+        .order_by("message_id", "step__iteration", "step__ordinal", "step_id", "position", "pk")
+        .values_list("pk", *_CALL_TIMES, "status", "tool_id", "step_id", "parent_id")[: OUTLINE_ROWS + 1]
     )
-    steps = steps_of(row[:3] for row in step_rows)
-    known = {step.id for step in steps}
-    rows = [row for row in call_rows if row[1] in known]
-    calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3], tool_id=row[4]) for row in rows]
-    tools = dict(db.rows(Tool.objects).filter(pk__in={row[4] for row in rows}).values_list("pk", "name"))
+    tools = dict(db.rows(Tool.objects).filter(pk__in={row[6] for row in calls}).values_list("pk", "name"))
     labels = {tool: _shown_name(name) for tool, name in tools.items()}
-    times = {row[0]: _Times(labels[row[4]], *row[5:]) for row in rows}
-    times |= {step.id: _Times(_shown_agent(step), *row[3:]) for step, row in zip(steps, step_rows, strict=True)}
-    is_cut = len(step_rows) > OUTLINE_ROWS or len(call_rows) > OUTLINE_ROWS
-    return _columns(list(walk_with_depths(build_tree(steps, calls))), times, {}, is_whole=True, is_cut=is_cut)
+    # By numbers, because Python takes longer to hash UUIDs.
+    run_of = {row[0].int: row[7] for row in steps}
+    steps_of: dict[UUID, list[tuple[Any, ...]]] = {key: [] for key in message_ids}
+    calls_of: dict[UUID, list[tuple[Any, ...]]] = {key: [] for key in message_ids}
+    for row in steps:
+        steps_of[row[7]].append(row)
+    for row in calls:
+        # A step beyond the maximum is unknown.
+        if row[7].int in run_of:
+            calls_of[run_of[row[7].int]].append(row)
+    ends = [steps[-1][7]] if len(steps) > OUTLINE_ROWS else []
+    if len(calls) > OUTLINE_ROWS and calls[-1][7].int in run_of:
+        ends.append(run_of[calls[-1][7].int])
+    return {
+        key: _rows_of(steps_of[key], calls_of[key], labels, is_cut=any(key >= end for end in ends))
+        for key in message_ids
+    }
+
+
+def _rows_of(
+    steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]], labels: Mapping[int, str], *, is_cut: bool
+) -> RunRows:
+    """Return the rows of one run: of its steps and calls as `read_runs` reads them."""
+    step_places = {row[0].int: place for place, row in enumerate(steps)}
+    parents = [-1] * len(calls)
+    if any(row[8] is not None for row in calls):
+        call_places = {row[0].int: place for place, row in enumerate(calls)}
+        parents = [-1 if row[8] is None else call_places.get(row[8].int, -1) for row in calls]
+    order, depths = reading_order([row[6] for row in steps], [step_places[row[7].int] for row in calls], parents)
+    numbers = [*step_numbers([(place, row[5]) for place, row in enumerate(steps)]).values(), *[""] * len(calls)]
+    agents = {agent: one_line(agent, NAME_CHARACTERS) for agent in {row[6] for row in steps}}
+    names = [*(agents[row[6]] for row in steps), *(labels[row[6]] for row in calls)]
+    statuses = [*[1] * len(steps), *(_STATUSES[row[5]] for row in calls)]
+    nodes = [*steps, *calls]
+    rows = [nodes[node] for node in order]
+    return RunRows(
+        ids=[row[0] for row in rows],
+        calls=[int(node >= len(steps)) for node in order],
+        depths=depths,
+        statuses=[statuses[node] for node in order],
+        names=[names[node] for node in order],
+        numbers=[numbers[node] for node in order],
+        starts=[row[1] for row in rows],
+        durations=[_duration(*row[1:4]) for row in rows],
+        costs=[row[4] for row in rows],
+        is_cut=is_cut,
+    )
 
 
 def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
     """Return the outline of the first rows of a run, which is the whole one if it has no more. At most five queries."""
-    nodes = [node for _depth, node in run.first_rows]
-    calls = [node.id for node in nodes if isinstance(node, CallNode)]
-    steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
-    times: dict[Key, _Times] = {}
-    if calls:
-        rows = db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list("pk", "tool__name", *_CALL_TIMES)
-        times = {key: _Times(_shown_name(name), *columns) for key, name, *columns in with_text_keys(rows)}
-    if steps:
-        step_rows = db.rows(AgentStep.with_deleted).filter(pk__in=steps).values_list("pk", *_STEP_TIMES)
-        times |= {key: _Times(_shown_agent(steps[key]), *columns) for key, *columns in with_text_keys(step_rows)}
+    keys = [node.id for _depth, node in run.first_rows]
+    times: dict[Key, tuple[Any, ...]] = {}
+    calls = db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list("pk", *_CALL_TIMES, "tool__name")
+    steps = db.rows(AgentStep.with_deleted).filter(pk__in=keys).values_list("pk", *_STEP_TIMES, "agent_name")
+    if keys:
+        times = {str(row[0]): row for row in (*calls, *steps)}
     # A row that was purged meanwhile is left out.
-    shown = [(depth, node) for depth, node in run.first_rows if node.id in times]
+    shown = [(depth, node, times[node.id]) for depth, node in run.first_rows if node.id in times]
+    rows = RunRows(
+        ids=[row[0] for _depth, _node, row in shown],
+        calls=[int(isinstance(node, CallNode)) for _depth, node, _row in shown],
+        depths=[depth for depth, _node, _row in shown],
+        statuses=[_STATUSES[node.status] if isinstance(node, CallNode) else 1 for _depth, node, _row in shown],
+        names=[
+            _shown_name(row[5]) if isinstance(node, CallNode) else one_line(row[5], NAME_CHARACTERS)
+            for _depth, node, row in shown
+        ],
+        numbers=[node.number if isinstance(node, StepNode) else "" for _depth, node, _row in shown],
+        starts=[row[1] for _depth, _node, row in shown],
+        durations=[_duration(*row[1:4]) for _depth, _node, row in shown],
+        costs=[row[4] for _depth, _node, row in shown],
+    )
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
-    words = read_words(db, message_id, [UUID(node.id) for _depth, node in shown])
-    return _columns(shown, times, words, is_whole=is_whole, is_cut=False)
+    return _outline(rows, read_words(db, message_id, rows.ids), is_whole=is_whole)
 
 
 def read_words(db: Database, message_id: UUID, ids: Collection[UUID]) -> dict[Key, RowWords]:
@@ -331,54 +400,45 @@ def _shown_name(tool: str) -> str:
     return one_line(tool, NAME_CHARACTERS) or _("(no name)")
 
 
-def _shown_agent(step: StepNode) -> str:
-    return one_line(step.agent, NAME_CHARACTERS)
-
-
-def _columns(
-    nodes: Sequence[tuple[int, CallNode | StepNode]],
-    times: dict[Key, _Times],
-    words: Mapping[Key, RowWords],
-    *,
-    is_whole: bool,
-    is_cut: bool,
-) -> Outline:
-    shown = [times[node.id] for _depth, node in nodes]
-    origin = min((one.start for one in shown if one.start is not None), default=None)
+def _outline(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) -> Outline:
+    origin = min((start for start in rows.starts if start is not None), default=0)
     names: dict[str, int] = {}
     named = []
     agents: dict[int, str] = {}
     """The agent of the last step at each depth."""
-    for (depth, node), one in zip(nodes, shown, strict=True):
-        is_same = isinstance(node, StepNode) and agents.get(depth) == one.name
-        named.append(names.setdefault("" if is_same else one.name, len(names)))
-        if isinstance(node, StepNode):
-            agents[depth] = one.name
-    depths = [depth for depth, _node in nodes]
-    starts = [_milliseconds(origin, one.start) for one in shown]
-    durations = [one.duration_ms if one.duration_ms is not None else _milliseconds(one.start, one.end) for one in shown]
-    path = critical_path(depths, starts, durations) if is_whole else CriticalPath([], None)
-    critical = frozenset(path.rows)
+    for is_call, depth, name in zip(rows.calls, rows.depths, rows.names, strict=True):
+        is_same = not is_call and agents.get(depth) == name
+        named.append(names.setdefault("" if is_same else name, len(names)))
+        if not is_call:
+            agents[depth] = name
+    starts = [None if start is None else start - origin for start in rows.starts]
+    path = critical_path(rows.depths, starts, rows.durations) if is_whole else CriticalPath([], None)
+    critical = [0] * len(starts)
+    for row in path.rows:
+        critical[row] = 1
     return Outline(
-        ids=[node.id for _depth, node in nodes],
-        calls=[int(isinstance(node, CallNode)) for _depth, node in nodes],
-        depths=depths,
-        statuses=[_STATUSES[node.status] if isinstance(node, CallNode) else 1 for _depth, node in nodes],
+        ids=rows.ids,
+        calls=rows.calls,
+        depths=rows.depths,
+        statuses=rows.statuses,
         names=list(names),
         named=named,
-        numbers=[node.number if isinstance(node, StepNode) else "" for _depth, node in nodes],
+        numbers=rows.numbers,
         words=words,
         starts=starts,
-        durations=durations,
-        costs={row: cost(one.cost) for row, one in enumerate(shown) if one.cost is not None},
-        critical=[int(row in critical) for row in range(len(nodes))],
+        durations=rows.durations,
+        costs={row: cost(spent) for row, spent in enumerate(rows.costs) if spent is not None},
+        critical=critical,
         bottleneck=path.bottleneck,
         is_whole=is_whole,
-        is_cut=is_cut,
+        is_cut=rows.is_cut,
     )
 
 
-def _milliseconds(start: int | None, end: int | None) -> int | None:
+def _duration(start: int | None, end: int | None, duration_ms: int | None) -> int | None:
+    """Return the milliseconds that a row took, by its times if it does not say; None if that is unknown."""
+    if duration_ms is not None:
+        return duration_ms
     return None if start is None or end is None else max(end - start, 0)
 
 

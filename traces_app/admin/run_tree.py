@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -112,71 +112,105 @@ def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
 
 def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[StepNode]:
     """Attach `calls` and the steps of sub-agents to their nodes; return the other steps. Both are in reading order."""
-    step_of = {step.id: step for step in steps}
-    parent_of = _parents(calls)
-    calls_of = defaultdict(list)
-    for call in calls:
-        calls_of[call.step_id].append(call)
-    host_of = _hosts(steps, calls_of, parent_of)
-    for call in calls:
-        parent = parent_of.get(call.id)
-        if parent is None or host_of.get(call.step_id) is parent:
-            step_of[call.step_id].below.append(call)
+    place_of_step = {step.id: place for place, step in enumerate(steps)}
+    place_of_call = {call.id: place for place, call in enumerate(calls)}
+    nodes: list[CallNode | StepNode] = [*steps, *calls]
+    order, depths = reading_order(
+        [step.agent for step in steps],
+        [place_of_step[call.step_id] for call in calls],
+        [-1 if call.parent_id is None else place_of_call.get(call.parent_id, -1) for call in calls],
+    )
+    tree: list[StepNode] = []
+    path: list[CallNode | StepNode] = []
+    for node, depth in zip(map(nodes.__getitem__, order), depths, strict=True):
+        del path[depth:]
+        if path:
+            path[-1].below.append(node)
         else:
-            parent.below.append(call)
-    # Every chain of hosts ends at a root call, whose step has no host, so every node is in the tree.
-    for step in steps:
-        if step.id in host_of:
-            host_of[step.id].below.append(step)
-    tree = [step for step in steps if step.id not in host_of]
-    _flatten_below(tree)
+            assert isinstance(node, StepNode), "a call is below its step or its parent"
+            tree.append(node)
+        path.append(node)
     return tree
 
 
-def _hosts(
-    steps: Sequence[StepNode], calls_of: Mapping[Key, Sequence[CallNode]], parent_of: Mapping[Key, CallNode]
-) -> dict[Key, CallNode]:
-    """Return the call above each step of a sub-agent."""
-    host_of: dict[Key, CallNode] = {}
-    last_of_agent: dict[str, StepNode] = {}
-    for step in steps:
-        own = calls_of.get(step.id, ())
-        parents = [parent_of[call.id] for call in own if call.id in parent_of]
-        if own and len(parents) == len(own) and parents[0].step_id != step.id:
-            host_of[step.id] = parents[0]
-        elif not own and step.agent in last_of_agent and last_of_agent[step.agent].id in host_of:
-            host_of[step.id] = host_of[last_of_agent[step.agent].id]
-        if step.agent:
-            last_of_agent[step.agent] = step
+def reading_order(agents: Sequence[str], steps: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the nodes of a run in reading order, and the depth of each. Steps are nodes 0, 1, ..., and calls follow them.
+
+    `agents` has the agent of each step; `steps` has the step of each call, in order; `parents` its parent among the calls, or -1.
+    Numbers, because a run has up to 100,000 nodes, and the garbage collector looks at every other object.
+    """
+    above = [-1] * len(agents) + list(steps)
+    if max(parents, default=-1) >= 0:
+        parent_of = _without_cycles(parents)
+        host_of = _hosts(agents, steps, parent_of)
+        for call, (step, parent) in enumerate(zip(steps, parent_of, strict=True), len(agents)):
+            if parent >= 0 and host_of[step] != parent:
+                above[call] = len(agents) + parent
+        # Every chain of hosts ends at a root call, whose step has no host, so every node is in the tree.
+        for step, host in enumerate(host_of):
+            above[step] = len(agents) + host if host >= 0 else -1
+    # The calls below a node come before the steps of sub-agents there. The last place is that of the root, which is node -1.
+    first_below, next_of = [-1] * (len(above) + 1), [-1] * len(above)
+    for node in (*reversed(range(len(agents))), *reversed(range(len(agents), len(above)))):
+        next_of[node] = first_below[above[node]]
+        first_below[above[node]] = node
+    return _walked(first_below, next_of)
+
+
+def _walked(first_below: Sequence[int], next_of: Sequence[int]) -> tuple[list[int], list[int]]:
+    order: list[int] = []
+    depths: list[int] = []
+    path: list[int] = []
+    node = first_below[-1]
+    while node >= 0:
+        order.append(node)
+        depths.append(min(len(path), MAX_DEPTH + 1))
+        if first_below[node] >= 0:
+            path.append(node)
+            node = first_below[node]
+            continue
+        while next_of[node] < 0 and path:
+            node = path.pop()
+        node = next_of[node]
+    return order, depths
+
+
+def _hosts(agents: Sequence[str], steps: Sequence[int], parent_of: Sequence[int]) -> list[int]:
+    """Return the call above each step of a sub-agent, and -1 for the other steps."""
+    first_parent: list[int | None] = [None] * len(agents)
+    """Of the first call of each step; -1 if one of its calls has none."""
+    for step, parent in zip(steps, parent_of, strict=True):
+        first = first_parent[step]
+        first_parent[step] = parent if first is None else -1 if parent < 0 else first
+    host_of = [-1] * len(agents)
+    last_of_agent: dict[str, int] = {}
+    for step, (agent, first) in enumerate(zip(agents, first_parent, strict=True)):
+        if first is None:
+            host_of[step] = host_of[last_of_agent[agent]] if agent in last_of_agent else -1
+        elif first >= 0 and steps[first] != step:
+            host_of[step] = first
+        if agent:
+            last_of_agent[agent] = step
     return host_of
 
 
-def _parents(calls: Sequence[CallNode]) -> dict[Key, CallNode]:
-    """Return the parent of each call that has one among `calls`, without cycles."""
-    by_id = {call.id: call for call in calls}
-    parent_of = {call.id: by_id[call.parent_id] for call in calls if call.parent_id in by_id}
-    place = {call.id: number for number, call in enumerate(calls)}
-    settled: set[Key] = set()
-    for call in calls:
-        # Earlier calls lead to a root, so a cycle that is found here is on the path of this call only.
-        path: set[Key] = set()
-        node: CallNode | None = call
-        while node is not None and node.id not in settled:
-            if node.id in path:
-                del parent_of[min(_cycle(node, parent_of), key=place.__getitem__)]
-                break
-            path.add(node.id)
-            node = parent_of.get(node.id)
-        settled |= path
+def _without_cycles(parents: Sequence[int]) -> list[int]:
+    """Return the parents, without that of the first call of each cycle."""
+    parent_of = list(parents)
+    seen_from = [-1] * len(parents)
+    """The first call from which a call was reached."""
+    for call in range(len(parents)):
+        node = call
+        while node >= 0 and seen_from[node] < 0:
+            seen_from[node] = call
+            node = parent_of[node]
+        # Calls that were reached before lead to a root, so this is a cycle of calls that were not.
+        if node >= 0 and seen_from[node] == call:
+            first = last = node
+            while (last := parent_of[last]) != node:
+                first = min(first, last)
+            parent_of[first] = -1
     return parent_of
-
-
-def _cycle(node: CallNode, parent_of: dict[Key, CallNode]) -> set[Key]:
-    """Return the calls in the cycle of parents that contains `node`."""
-    cycle = {node.id}
-    while (node := parent_of[node.id]).id not in cycle:
-        cycle.add(node.id)
-    return cycle
 
 
 def walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
@@ -195,17 +229,6 @@ def walk_with_depths(tree: Iterable[CallNode | StepNode]) -> Iterator[tuple[int,
         depth, node = waiting.pop()
         yield depth, node
         waiting.extend([(depth + 1, child) for child in reversed(node.below)])
-
-
-def _flatten_below(tree: Sequence[StepNode]) -> None:
-    level: list[CallNode | StepNode] = list(tree)
-    for _depth in range(MAX_DEPTH):
-        level = [child for node in level for child in node.below]
-    for node in level:
-        deeper = list(walk(node.below))
-        for one in deeper:
-            one.below = []
-        node.below = deeper
 
 
 def pages_of(tree: Sequence[StepNode]) -> list[list[StepNode]]:

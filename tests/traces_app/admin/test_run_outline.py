@@ -12,10 +12,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from access_app.db import primary
 from access_app.models import Project
 from tests.admin_pages import html_of, statements_of
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_outline, run_page
+from traces_app.admin.run_outline import read_runs
 from traces_app.models import AgentStep, ToolCall
 
 HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
@@ -140,6 +142,30 @@ def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Pro
 def test_outline_beyond_its_limit_is_cut(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_outline, "OUTLINE_ROWS", 1)
     assert staff.get(url_of(answered(project))).json()["is_cut"] is True
+
+
+def test_rows_of_several_runs_take_the_same_queries(project: Project, django_assert_num_queries: Any) -> None:
+    runs = [answered(project, external_id=f"run {number}") for number in range(3)]
+    with django_assert_num_queries(3):
+        found = read_runs(primary, [*runs[::-1], uuid4()])
+    assert list(found)[:3] == runs[::-1]
+    alone = read_runs(primary, runs[:1])[runs[0]]
+    assert [found[run].depths for run in runs] == [alone.depths] * 3
+    assert found[runs[0]] == alone
+    assert len({key for rows in found.values() for key in rows.ids}) == 3 * len(alone.ids)
+    assert [rows.ids for rows in list(found.values())[3:]] == [[]]
+    assert read_runs(primary, []) == {}
+
+
+@pytest.mark.parametrize("limit", [1, 4, 6])
+def test_rows_beyond_the_sum_of_several_runs_are_cut(
+    project: Project, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    steps = [{"tool_calls": [{"name": "read", "args": {}}] * 2}] * 2
+    runs = sorted(answered(project, external_id=f"run {number}", agent_steps=steps) for number in range(2))
+    monkeypatch.setattr(run_outline, "OUTLINE_ROWS", limit)
+    found = read_runs(primary, runs)
+    assert [found[run].is_cut for run in runs] == [limit < 4, True]
 
 
 def test_outline_and_payloads_need_permission(staff: Client, project: Project) -> None:
