@@ -104,9 +104,12 @@ def find_message(
     return message
 
 
-def session_of_page(db: Database, scope: ProjectScope, session_id: UUID) -> Session | None:
-    """Return the row of a session that is not deleted, and note it for the audit log; None if there is none in the scope."""
-    session = db.rows(Session.objects).visible_to(scope).filter(pk=session_id).first()
+def session_of_page(
+    db: Database, scope: ProjectScope, session_id: UUID, *, deleted_too: bool = False
+) -> Session | None:
+    """Return the row of a session, and note it for the audit log; None if there is none in the scope."""
+    rows = db.rows(Session.with_deleted) if deleted_too else db.rows(Session.objects)
+    session = rows.visible_to(scope).filter(pk=session_id).first()
     if session is not None:
         note_objects(db.actor, "session", [session.pk], project_id=session.project_id)
     return session

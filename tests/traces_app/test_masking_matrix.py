@@ -102,6 +102,11 @@ class Reader:
 
 # --- Addresses --------------------------------------------------------------------------------------------------------
 
+
+def every_row() -> str:
+    return "?" + "&".join(f"id={row.pk}" for table in (AgentStep, ToolCall) for row in table.objects.all()[:100])
+
+
 QUERIES: Mapping[str, Callable[[], list[str]]] = {
     "/api/v1/messages/": lambda: ["?limit=200", "?limit=200&expand=references,results"],
     "/api/v1/messages/<str:message_id>/": lambda: ["?expand=references,results,inputs"],
@@ -116,9 +121,8 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     "/admin/messages_app/message/<uuid:message_id>/compare/": lambda: [
         f"?with={message.pk}" for message in Message.objects.filter(role="assistant")[:1]
     ],
-    "/admin/messages_app/message/<uuid:message_id>/words/": lambda: [
-        "?" + "&".join(f"id={row.pk}" for table in (AgentStep, ToolCall) for row in table.objects.all()[:100])
-    ],
+    "/admin/messages_app/message/<uuid:message_id>/words/": lambda: [every_row()],
+    "/admin/messages_app/session/<uuid:session_id>/words/": lambda: [every_row()],
     "/admin/messages_app/message/<uuid:message_id>/search/": lambda: ["?q=about", "?q=planted"],
     "/admin/messages_app/session/": lambda: ["", "?q=about", "?q=planted"],
     "/admin/messages_app/message/": lambda: ["", "?q=about"],
@@ -130,6 +134,8 @@ EVERY = frozenset(
     /admin/messages_app/message/<path:object_id>/change/
     /admin/messages_app/message/<uuid:message_id>/outline/<uuid:node_id>/
     /admin/messages_app/message/<uuid:message_id>/words/
+    /admin/messages_app/session/<uuid:session_id>/outline/<uuid:node_id>/
+    /admin/messages_app/session/<uuid:session_id>/words/
     /admin/messages_app/message/<uuid:message_id>/spans/
     /admin/messages_app/message/<uuid:message_id>/steps/<uuid:step_id>/input/
     /admin/traces_app/toolcall/<path:object_id>/change/
@@ -161,7 +167,7 @@ NOT_READ = frozenset(
     ]
 )
 SHOWS_NOTHING = (
-    r"/admin/login/|/i18n/setlang/|/admin/\w+/\w+/<path:object_id>/$"  # redirect
+    r"/admin/login/|/i18n/setlang/|/admin/\w+/\w+/<path:object_id>/$|/admin/messages_app/session/<uuid:session_id>/live/"  # redirect
     r"|.*/undo/|.*/purge/"  # after a deletion
     r"|/admin/traces_app/(score|tool)/export/"  # lists without exports
     r"|/admin/access_app/\w+/<path:object_id>/history/"  # of owners
@@ -198,6 +204,9 @@ def values_for(path: str) -> Iterator[dict[str, str]]:
         case ("message_id", "node_id"):
             for node in chain(AgentStep.objects.all(), ToolCall.objects.all()):
                 yield {"message_id": str(node.message_id), "node_id": str(node.pk)}
+        case ("session_id", "node_id"):
+            for node in chain(AgentStep.objects.all(), ToolCall.objects.all()):
+                yield {"session_id": str(node.message.session_id), "node_id": str(node.pk)}
         case ("call_id",):
             yield from ({"call_id": str(pk)} for pk in ToolCall.objects.values_list("pk", flat=True))
         case ("chain_id",):

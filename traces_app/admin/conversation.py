@@ -19,7 +19,6 @@ from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys
 from messages_app.sql.periods import Period
-from traces_app.models import ToolCall
 from tracesite_sdk.records import ids
 
 from .display_text import without_tool_json
@@ -32,8 +31,6 @@ FULL_CHARACTERS = 65_536
 REFERENCES = 100
 REFERENCES_LISTED = 5
 """Beside an answer in the conversation; its own page has more."""
-CALLS_LISTED = 40
-"""The conversation only counts the calls of a longer run; the page of the message shows them."""
 SESSION_DETAILS = ("workflow", "metadata", "redactions")
 MESSAGE_DETAILS = ("usage", "metadata", "redactions")
 PLAN_BYTES = 262_144
@@ -148,24 +145,6 @@ def count_messages_in_trash(db: Database, session: Session) -> int:
         .filter(project=session.project_id, session=session, deleted_at__isnull=False)
         .count()
     )
-
-
-def calls_of_runs(db: Database, messages: Sequence[Message]) -> dict[UUID, list[ToolCall]]:
-    """Return the calls of each message with at most CALLS_LISTED, in reading order. One query."""
-    few = [message.pk for message in messages if 0 < message.call_count <= CALLS_LISTED]
-    if not few:
-        return {}
-    calls = (
-        db.rows(ToolCall.with_deleted)
-        .filter(message_id__in=few, **ids_below(few))
-        .select_related("tool")
-        .only("message_id", "tool__name", "status", "duration_ms", "parent_id")
-        .order_by("step__iteration", "step__ordinal", "position", "pk")
-    )
-    runs: dict[UUID, list[ToolCall]] = {}
-    for call in calls:
-        runs.setdefault(call.message_id, []).append(call)
-    return runs
 
 
 def message_numbered(db: Database, session: Session, number: int) -> UUID | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -91,23 +91,30 @@ class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunRows:
     """The steps and calls of a run in reading order, a column for each property."""
 
-    ids: Sequence[UUID]
-    calls: Sequence[int]
+    ids: list[UUID]
+    calls: list[int]
     """1 for a call, 0 for a step."""
-    depths: Sequence[int]
-    statuses: Sequence[int]
+    depths: list[int]
+    statuses: list[int]
     """As in `Outline`."""
-    names: Sequence[str]
+    names: list[str]
     """The tools of calls and agents of steps, without hidden characters."""
-    numbers: Sequence[str]
+    numbers: list[str]
     """The numbers of steps; "" for a call."""
-    starts: Sequence[int | None]
+    starts: list[int | None]
     """Milliseconds since 1970."""
-    durations: Sequence[int | None]
-    costs: Sequence[Decimal | None]
+    durations: list[int | None]
+    costs: list[Decimal | None]
     """Of steps; calls have none of their own."""
     is_cut: bool = False
     """Whether the run has more rows."""
+
+
+class Chapter(msgspec.Struct, frozen=True):
+    """How the run of a question ended."""
+
+    outcome: str
+    label: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +123,7 @@ class Outline:
 
     ids: Sequence[UUID]
     calls: Sequence[int]
-    """1 for a call, 0 for a step."""
+    """1 for a call, 0 for a step; in a session also 2 for an answer, 3 for what begins a chapter."""
     depths: Sequence[int]
     statuses: Sequence[int]
     """0 pending, 1 success, 2 error; steps have 1."""
@@ -139,6 +146,8 @@ class Outline:
     is_whole: bool
     """False for the first rows of a longer run."""
     is_cut: bool
+    chapters: Mapping[int, Chapter] = field(default_factory=dict)
+    """The chapters of a session, by row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +252,9 @@ def send_words(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID)
     if not sees(model_admin, request, message_id):
         raise Http404
     ids = [key for key in map(as_uuid, request.GET.getlist("id")[:FIRST_ROWS]) if key is not None]
-    return HttpResponse(msgspec.json.encode(read_words(db, message_id, ids)), content_type="application/json")
+    return HttpResponse(
+        msgspec.json.encode(read_words(db, ids, message_id=message_id)), content_type="application/json"
+    )
 
 
 def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bool:
@@ -254,7 +265,7 @@ def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bo
 
 def read_outline(db: Database, message_id: UUID) -> Outline:
     """Return the outline of the run of a message. Three queries."""
-    return _outline(read_runs(db, [message_id])[message_id], {}, is_whole=True)
+    return outline_of(read_runs(db, [message_id])[message_id], {}, is_whole=True)
 
 
 def read_runs(db: Database, message_ids: Collection[UUID]) -> dict[UUID, RunRows]:
@@ -352,20 +363,20 @@ def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
         costs=[row[4] for _depth, _node, row in shown],
     )
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
-    return _outline(rows, read_words(db, message_id, rows.ids), is_whole=is_whole)
+    return outline_of(rows, read_words(db, rows.ids, message_id=message_id), is_whole=is_whole)
 
 
-def read_words(db: Database, message_id: UUID, ids: Collection[UUID]) -> dict[Key, RowWords]:
-    """Return the words of those of the rows that a run has. Three queries."""
+def read_words(db: Database, ids: Collection[UUID], **of: Any) -> dict[Key, RowWords]:
+    """Return the words of those of the rows that match `of`, which names a message, several, or a session. Three queries."""
     words: dict[Key, RowWords] = {}
     if not ids:
         return words
-    steps = db.rows(AgentStep.with_deleted).filter(pk__in=ids, message_id=message_id)
+    steps = db.rows(AgentStep.with_deleted).filter(pk__in=ids, **of)
     for key, thought, reasoning in steps.values_list(
         "pk", first_characters("thought", SAID_CHARACTERS), first_characters("reasoning", SAID_CHARACTERS)
     ):
         words[str(key)] = RowWords(text=plain(thought) or plain(reasoning))
-    calls = db.rows(ToolCall.with_deleted).filter(pk__in=ids, message_id=message_id)
+    calls = db.rows(ToolCall.with_deleted).filter(pk__in=ids, **of)
     told = telling_arguments(calls, ARGS_CHARACTERS)
     results = db.rows(ToolResult.objects).filter(pk__in=told)
     ended = {
@@ -400,7 +411,7 @@ def _shown_name(tool: str) -> str:
     return one_line(tool, NAME_CHARACTERS) or _("(no name)")
 
 
-def _outline(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) -> Outline:
+def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) -> Outline:
     origin = min((start for start in rows.starts if start is not None), default=0)
     names: dict[str, int] = {}
     named = []

@@ -65,8 +65,8 @@ from .list_filters import (
     SessionStatusFilter,
     TagFilter,
 )
-from .live_page import show_live
-from .session_page import show_session
+from .session_outline import send_detail, send_outline, send_words
+from .session_page import show_live, show_session
 from .snapshot_pages import show_snapshot, show_snapshots
 from .span_page import show_spans_of_session
 from .text_search import is_searched, named_or_saying, with_found
@@ -131,6 +131,9 @@ class SessionAdmin(KeysetAdmin):
     form = SessionForm
     pages = (
         Page("<uuid:session_id>/live/", show_live, "live"),
+        Page("<uuid:session_id>/outline/", send_outline, "outline"),
+        Page("<uuid:session_id>/outline/<uuid:node_id>/", send_detail, "detail"),
+        Page("<uuid:session_id>/words/", send_words, "words"),
         Page("<uuid:session_id>/spans/", show_spans_of_session, "spans"),
         Page("<uuid:session_id>/snapshots/", show_snapshots, "snapshots"),
         Page("<uuid:session_id>/snapshots/<uuid:snapshot_id>/", show_snapshot, "snapshot"),

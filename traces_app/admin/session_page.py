@@ -1,12 +1,15 @@
-"""The page of a session: its conversation, with the calls of its runs."""
+"""The page of a session: the path of its runs, a chapter for each question, and its conversation."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
+import msgspec
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
@@ -18,6 +21,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.conf import conf
 from access_app.errors import InvalidInput
 from access_app.models import Role
 from access_app.program import program
@@ -25,8 +29,8 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
 from messages_app.models import Session
-from messages_app.queries import as_uuid
-from messages_app.safe_text import total_cost_in_words
+from messages_app.queries import as_uuid, session_of_page
+from messages_app.safe_text import for_scripts, total_cost_in_words
 from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
@@ -36,7 +40,6 @@ from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
 
 from .conversation import (
-    calls_of_runs,
     count_messages_in_trash,
     message_numbered,
     place_in_conversation,
@@ -44,11 +47,15 @@ from .conversation import (
     read_session,
 )
 from .labels import session_name
+from .run_outline import explorer_words
 from .scores import judgements_of, judgements_of_session
+from .session_outline import read_session_outline, rows_of
 from .session_search import search_session
 from .snapshot_pages import has_snapshots_or_forks
 
 CONTEXTS_LISTED = 50
+EVENTS_SHOWN = 5_000
+"""Events that the page keeps, the newest."""
 FOLLOWED_FOR = timedelta(hours=1)
 """The page of a session that is over goes on following it for so long: a conversation may have another turn."""
 CONTEXT_KINDS: Mapping[ContextKind, Any] = {
@@ -82,7 +89,6 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         return _go_to(model_admin, request, session, request.GET["number"])
     conversation = read_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
     shown = [bubble.message for bubble in conversation.bubbles]
-    runs = calls_of_runs(db, shown)
     judged = judgements_of(db, shown, request.user.get_username())
     for message in shown:
         message.judged = judged[message.pk]
@@ -102,11 +108,24 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "open_status": status_of_open_message(session),
         "conversation": conversation,
         "prose": Prose(raw="raw" in request.GET),
-        "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
+        "bubbles": conversation.bubbles,
+        "explorer_words": explorer_words(),
+        "hidden": for_scripts(),
+        "first_rows": msgspec.to_builtins(read_session_outline(db, session, conversation)),
+        "row_count": rows_of(shown),
+        "failure_count": sum(message.failure_count for message in shown),
+        "page_query": f"?{request.GET.urlencode()}" if {"cursor", "newest"} & request.GET.keys() else "",
         **model_admin.given_trash.context_of(model_admin, request, session),
         **_of_runs(model_admin, request, session),
     }
     return TemplateResponse(request, "admin/traces_app/session_page.html", context)
+
+
+def show_live(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
+    """Redirect to the events of a session, on its page, which follows it."""
+    if session_of_page(database(request), model_admin.scope(request), session_id) is None:
+        return model_admin.missing(request)
+    return HttpResponseRedirect(reverse("admin:messages_app_session_change", args=[session_id]) + "?tab=events")
 
 
 def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> dict[str, Any]:
@@ -118,7 +137,13 @@ def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> di
         found["search"] = search_session(db, session, request.GET["q"], request.GET.get("found", ""))
     is_active = not is_over(session) or session.active_at > timezone.now() - FOLLOWED_FOR
     found |= {
-        "has_live": not is_deleted and (session.last_event or not is_over(session)),
+        # The page that followed a session, /live/, leads to its events.
+        "has_live": not is_deleted
+        and (session.last_event or not is_over(session) or request.GET.get("tab") == "events"),
+        "ended": json.dumps(ENDED),
+        "is_over": is_over(session),
+        "heartbeat": conf.LIVE_HEARTBEAT_SECONDS,
+        "most": EVENTS_SHOWN,
         # What was found stays as it is.
         "follows": not is_deleted and is_active and "search" not in found,
         "has_snapshots": has_snapshots_or_forks(db, session),

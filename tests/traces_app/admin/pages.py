@@ -37,6 +37,8 @@ NO_PAGES = frozenset(
     [
         # JSON and files.
         *("outline", "words", "detail", "search", "value", "export"),
+        # It leads to the events on the page of the session.
+        "live",
         # Only POST, which leads to another page.
         *("judge", "undo", "columns", "save_view"),
     ]
@@ -164,7 +166,7 @@ def stored_pages(owner: User) -> list[str]:
         f"/admin/traces_app/tool/{tool.pk}/change/?created_after=2026-01-01",
         *(f"{sessions}/trash/", f"{sessions}/{deleted}/change/", f"{sessions}/{deleted}/restore/"),
         *(f"{messages}/trash/", f"{messages}/{answered}/restore/", f"{messages}/{answered}/purge/"),
-        *(f"{sessions}/{deleted}/purge/", f"{sessions}/{session}/history/", f"{sessions}/{session}/live/"),
+        *(f"{sessions}/{deleted}/purge/", f"{sessions}/{session}/history/", f"{sessions}/{session}/change/?tab=events"),
         *(f"{sessions}/{kept.session_id}/snapshots/", f"{sessions}/{kept.session_id}/snapshots/{kept.pk}/"),
         *(f"{sessions}/{unread.pk}/spans/", f"{messages}/{spanned.pk}/spans/"),
         *("/admin/traces_app/score/", f"/admin/traces_app/score/{Score.objects.latest('pk').pk}/change/"),

@@ -22,7 +22,7 @@ from tests.traces_app.planted import Garden, plant
 
 HIDDEN = "\u202e\u200b\x1b"
 NAME = f"T{HIDDEN}B"
-TESTED_ALONE = frozenset(["input", "live", "purge", "restore", "snapshot", "snapshots", "spans"])
+TESTED_ALONE = frozenset(["input", "purge", "restore", "snapshot", "snapshots", "spans"])
 """Pages that need more than what is planted: see their own tests."""
 # What somebody edits is what is stored, and so is the value of a checkbox.
 _VALUES = re.compile(r"<textarea.*?</textarea>|(?<=<input)([^>]*) value=\"[^\"]*\"", re.DOTALL)

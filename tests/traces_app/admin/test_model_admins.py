@@ -409,10 +409,10 @@ def test_whole_trace_is_downloaded(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer(agent_steps=steps(1, 1)))
     links = links_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
     for label, kind, extension in (
-        ("JSON", "application/json", "json"),
-        ("JSONL", "application/x-ndjson", "jsonl"),
-        ("Markdown", "text/markdown; charset=utf-8", "md"),
-        ("OpenAI chat", "application/json", "openai.json"),
+        ("Export JSON", "application/json", "json"),
+        ("Export JSONL", "application/x-ndjson", "jsonl"),
+        ("Export Markdown", "text/markdown; charset=utf-8", "md"),
+        ("Export as OpenAI chat", "application/json", "openai.json"),
     ):
         whole = staff.get(links[label])
         assert (whole.status_code, whole.headers["Content-Type"]) == (200, kind)
@@ -428,12 +428,12 @@ def test_session_page_goes_to_a_message_by_its_number(staff: Client, project: Pr
     page = f"{SESSIONS}{store(project, *said).id}/change/"
     found = staff.get(page, {"number": "55"}, follow=True)
     bubbles = found.context["bubbles"]
-    assert [bubble.message.external_id for bubble, _run in bubbles] == [f"m{place}" for place in range(54, 60)]
+    assert [bubble.message.external_id for bubble in bubbles] == [f"m{place}" for place in range(54, 60)]
     # The page of a message leads back to its place.
-    message = bubbles[0][0].message
+    message = bubbles[0].message
     links = links_of(staff.get(page_of(message.pk))).values()
     (back,) = {url for url in links if url.endswith(f"#message-{message.pk}")}
-    assert staff.get(back).context["bubbles"][0][0].message.pk == message.pk
+    assert staff.get(back).context["bubbles"][0].message.pk == message.pk
     for number in ("0", "61", "-1", "x", "9" * 30, ""):
         refused = staff.get(page, {"number": number}, follow=True)
         assert "There is no such message. Messages are numbered from 1 to 60." in html_of(refused)
@@ -561,14 +561,20 @@ def test_run_page_takes_constant_queries(staff: Client, project: Project) -> Non
 # --- The conversation with its runs -----------------------------------------------------------------------------------
 
 
-def test_conversation_lists_the_calls_of_each_run(staff: Client, project: Project) -> None:
+def test_session_has_the_runs_of_its_answers_as_chapters(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer())
     response = staff.get(f"{SESSIONS}{outcome.id}/change/")
     text = text_of(response)
     assert "2 steps · 4 tool calls" in text
-    assert "get_weather 40 ms get_weather error 12 ms ask_researcher 90 ms search 60 ms" in text
-    call = ToolCall.objects.get(tool__name="search")
-    assert links_of(response)["search"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
+    rows = response.context["first_rows"]
+    asked, answered = (str(message.id) for message in outcome.messages)
+    chapter, *calls, last = zip(
+        rows["depths"], [rows["names"][name] for name in rows["named"]], rows["ids"], strict=True
+    )
+    assert (chapter, last) == ((0, "", asked), (1, "", answered))
+    assert [name for _depth, name, _id in calls if name] == ["get_weather", "get_weather", "ask_researcher", "search"]
+    assert rows["chapters"] == {0: {"outcome": "failed", "label": "Failed"}}
+    assert rows["words"][asked]["text"] == question()["content"]
 
 
 def test_conversation_with_runs_takes_constant_queries(staff: Client, project: Project) -> None:
@@ -576,8 +582,12 @@ def test_conversation_with_runs_takes_constant_queries(staff: Client, project: P
         answers = [answer(external_id=f"a{n}", agent_steps=steps(n % 4 + 1, 3)) for n in range(count)]
         return f"{SESSIONS}{store(project, *answers, external_id=name).id}/change/"
 
-    few, many = conversation("few", 2), conversation("many", 60)
-    assert len(statements_of(staff, few)) == len(statements_of(staff, many))
+    few, more, many = (conversation(str(count), count) for count in (2, 15, 60))
+    assert len(statements_of(staff, few)) == len(statements_of(staff, more))
+    # The runs of a long page come after it.
+    assert len(statements_of(staff, many)) < len(statements_of(staff, few))
+    whole = statements_of(staff, many.replace("change", "outline"))
+    assert len(whole) == len(statements_of(staff, more.replace("change", "outline"))) <= 14
 
 
 def test_paused_session_shows_what_it_waits_for(staff: Client, project: Project) -> None:

@@ -129,7 +129,7 @@ def test_page_follows_through_cuts_without_gaps_or_duplicates(
     agent.does(database, *({"n": n} for n in range(300)))
     with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/change/")
-        page.locator(f"a[href$='{agent.session}/live/']").click()
+        page.get_by_role("link", name={"en": "Events", "zh-CN": "事件"}[language]).click()
         expect(page.locator("#live-connection")).to_contain_text(word)
         expect(page.locator("#live-events li")).to_have_count(300)
         for turn in range(6):
@@ -139,7 +139,7 @@ def test_page_follows_through_cuts_without_gaps_or_duplicates(
                 agent.does(database, *({"turn": turn, "while": "cut"} for _ in range(10)))
         expect(page.locator("#live-events li")).to_have_count(390)
         database.execute("UPDATE messages_app_session SET said_status = 'completed' WHERE id = %s", [agent.session])
-        expect(page.locator("#live-status")).to_have_class("badge badge-completed")
+        expect(page.locator("#run-header .outcome")).to_have_class("outcome outcome-completed")
         assert numbers_on(page) == list(range(1, 391))
         assert (page.title().startswith("broken"), page.locator("main img").count(), complaints) == (False, 0, [])
 
@@ -148,11 +148,11 @@ def test_times_are_shown_in_the_zone_of_the_browser_if_it_is_chosen(
     browser: Browser, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     agent.does(database, {"text": "some words"})
-    live = f"/admin/messages_app/session/{agent.session}/live/"
+    live = f"/admin/messages_app/session/{agent.session}/change/?tab=events"
     with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/time-zone/?next={live}")
         page.get_by_role("button", name=f"Zone of this browser: {ZONE}").click()
-        page.wait_for_url(f"**{live}")
+        page.wait_for_url("**/change/?tab=events")
         expect(page.locator("#user-tools bdi")).to_have_text(ZONE)
         cell = page.locator("#live-events time")
         at = datetime.fromisoformat(str(cell.get_attribute("datetime")))
@@ -182,7 +182,7 @@ def test_page_of_deleted_session_shows_it(
 ) -> None:
     with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
-        expect(page.locator("#live")).to_have_attribute("data-state", "live")
+        expect(page.locator("#events")).to_have_attribute("data-state", "live")
         database.execute("UPDATE messages_app_session SET deleted_at = now() WHERE id = %s", [agent.session])
         expect(page.locator("#live-connection")).to_have_text("The session was deleted.")
         assert complaints == []
@@ -201,11 +201,12 @@ def test_page_lays_out_many_events_a_few_times(
         metrics = {one["name"]: one["value"] for one in protocol.send("Performance.getMetrics")["metrics"]}
         assert numbers_on(page) == list(range(1, count + 1))
         # The page is scrolled to the end and stays there.
-        assert page.evaluate("innerHeight + scrollY > document.documentElement.scrollHeight - 60")
-        page.evaluate("scrollTo(0, 0)")
+        about = page.locator(".about")
+        assert about.evaluate("about => about.clientHeight + about.scrollTop > about.scrollHeight - 60")
+        about.evaluate("about => { about.scrollTop = 0; }")
         agent.does(database, {"n": count})
         expect(page.locator("#live-events li")).to_have_count(count + 1)
-        assert page.evaluate("scrollY") == 0
+        assert about.evaluate("about => about.scrollTop") == 0
         assert complaints == []
     # One layout per event would make 2,500, each slower than the last.
     assert metrics["LayoutCount"] < count / 5, metrics
@@ -229,15 +230,13 @@ def test_hidden_characters_are_marked(
     hidden = "a\u202eb\u2066c\u200bd\U000e0041e\x1bf\x9fg"
     agent.does(database, {"text": hidden, hidden: 1})
     database.execute("UPDATE traces_app_event SET agent = %s WHERE session_id = %s", [hidden, agent.session])
-    database.execute("UPDATE messages_app_session SET current_phase = %s WHERE id = %s", [hidden, agent.session])
     with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
         page.locator("#live-events summary").click()
         expect(page.locator("#live-events pre")).to_contain_text("cU+200Bd")
         marked = "aU+202EbU+2066cU+200BdU+E0041eESCfU+009Fg"
-        expect(page.locator("#live-phase")).to_have_text(marked)
         expect(page.locator("#live-events bdi.quiet")).to_have_text(marked)
-        text = page.locator("#live").inner_text()
+        text = page.locator("#events").inner_text()
         assert not set(text) & set("\u202e\u2066\u200b\U000e0041\x1b\x9f")
         assert page.locator("#live-events pre .mark").first.get_attribute("title") == "U+202E"
         assert complaints == []
@@ -257,15 +256,15 @@ def test_page_of_ended_session_shows_its_status(
     database.execute("UPDATE messages_app_session SET said_status = 'completed' WHERE id = %s", [agent.session])
     with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/change/")
-        assert page.locator("a[href$='/live/']").count() == 0
+        assert page.locator("a[href='#events']").count() == 0
         page.goto(f"/admin/messages_app/session/{agent.session}/live/")
         expect(page.locator("#live-connection")).to_contain_text(over)
         expect(page.locator("#live-nothing")).to_contain_text(nothing)
         agent.does(database, {})
         expect(page.locator("#live-events li")).to_have_count(1)
         expect(page.locator("#live-nothing")).to_be_hidden()
-        page.locator(".breadcrumbs a").nth(2).click()
-        expect(page.locator("a[href$='/live/']")).to_have_count(1)
+        page.goto(f"/admin/messages_app/session/{agent.session}/change/")
+        expect(page.locator("a[href='#events']")).to_have_count(1)
         assert complaints == []
 
 
@@ -386,23 +385,29 @@ def test_page_of_session_goes_on_in_place(
     with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto("/admin/messages_app/session/?q=in+place")
         page.locator("#result_list tbody a").first.click()
-        page.locator("details:has(.call-list) summary").click()
-        page.set_viewport_size({"width": 1200, "height": 300})
-        page.evaluate("window.stayed = true; scrollTo(0, 200)")
+        rows = page.locator(".run-row")
+        expect(rows).to_have_count(5)  # question, step, two calls, answer
+        rows.get_by_text("count").first.click()
+        expect(page.locator(".run-panel h2")).to_have_text("count")
+        page.locator(".run-fold").nth(1).click()  # the step
+        page.evaluate("window.stayed = true")
         send({**run, "agent_steps": [{"tool_calls": calls}]})
-        expect(page.locator(".call-list li")).to_have_count(3)
-        expect(page.locator(".call-list")).to_be_visible()  # as the reader left it
-        assert page.evaluate("scrollY") == 200
+        expect(page.locator("#conversation .run-summary")).to_contain_text("3 tool calls")
+        expect(rows).to_have_count(3)  # as the reader left it
+        page.keyboard.press("Escape")
+        page.set_viewport_size({"width": 1200, "height": 300})
+        page.locator(".about").evaluate("about => { about.scrollTop = 200; }")
         page.get_by_text("Note", exact=True).click()
         page.get_by_label("Note").fill("I read this")
         send({**run, "is_completed": True, "content": "Three."})
         send({"external_id": "q2", "role": "user", "content": "Sure?"})
         expect(page.locator("ol.conversation > li")).to_have_count(3)
-        expect(page.get_by_text("Sure?")).to_have_count(1)
+        expect(page.locator(".run-row-chapter").last).to_have_text("Sure?")
         assert page.get_by_label("Note").input_value() == "I read this"
+        assert page.locator(".about").evaluate("about => about.scrollTop") >= 200
         page.locator("h1").click()
         send({"external_id": "q3", "role": "user", "content": "Really?"})
-        expect(page.get_by_text("Really?")).to_have_count(1)
+        expect(page.locator("#conversation").get_by_text("Really?")).to_have_count(1)
         assert page.evaluate("window.stayed") is True
         assert complaints == []
 

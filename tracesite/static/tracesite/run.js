@@ -1,4 +1,5 @@
-// The path of a run: what the agent did, a row for each step and call, with a panel for the selected one. The first rows come with
+// The path of a run: what the agent did, a row for each step and call, with a panel for the selected one. The path of a session has
+// its questions and answers as rows, too, with the run between them: a chapter for each question. The first rows come with
 // the page, the others after it, the words of a row when it comes into sight, its values when it is selected. Only the rows in
 // sight are in the document, so that 50,000 calls scroll like 50. While the run goes on, the page is looked at again when
 // something has happened. Trace content becomes text nodes, never HTML; only thoughts come as HTML that the server has cleaned.
@@ -17,6 +18,8 @@ const STATUSES = ["pending", "success", "error"];
 const FAILED = 2;
 const CALL = 1;
 const ANSWER = 2;
+const CHAPTER = 3;
+const MANY = 100; // rows of a session whose chapters are folded at first
 
 const root = document.getElementById("run-explorer");
 const part = (name) => root.querySelector(`[data-part="${name}"]`);
@@ -26,7 +29,10 @@ const axis = part("axis");
 const side = part("side");
 const panel = part("panel");
 const about = part("about");
-const find = part("find");
+const aboutTabs = part("about-tabs"); // of a session
+const isSession = aboutTabs !== null;
+const sections = isSession ? [...about.querySelectorAll(":scope > section")] : [];
+const find = part("find"); // missing in the trash
 const heightOfRows = () => parseFloat(getComputedStyle(root).getPropertyValue("--row"));
 
 let rowHeight = heightOfRows(); // higher in a narrow window
@@ -84,12 +90,14 @@ const nameOf = (row) => outline.names[outline.named[row]];
 
 // --- Rows ---------------------------------------------------------------------------------------------------------------
 
+const isMessage = (row) => outline.calls[row] === ANSWER || outline.calls[row] === CHAPTER;
+
 const hasChildren = (row) => row + 1 < outline.depths.length && outline.depths[row + 1] > outline.depths[row];
 
-// The outline with the answer as its last row.
+// The outline of a run with the answer as its last row.
 const withAnswer = (columns) => {
   const id = root.dataset.message;
-  if (columns.is_whole && columns.ids.at(-1) !== id) {
+  if (id && columns.is_whole && columns.ids.at(-1) !== id) {
     const last = { ids: id, calls: ANSWER, depths: 0, statuses: 1, named: columns.names.push("") - 1, numbers: "", starts: null, durations: null, critical: 0 };
     for (const [column, value] of Object.entries(last)) {
       columns[column].push(value);
@@ -120,6 +128,9 @@ const read = (columns) => {
   const count = outline.ids.length;
   parents = new Int32Array(count).fill(-1);
   folded = new Uint8Array(count).fill(newAreFolded ? 1 : 0);
+  if (isSession && Number(root.dataset.rows) > MANY) {
+    outline.calls.forEach((kind, row) => kind === CHAPTER && (folded[row] = 1));
+  }
   found = new Uint8Array(count);
   place = new Map();
   const path = [];
@@ -134,7 +145,7 @@ const read = (columns) => {
       whole.to = Math.max(whole.to, outline.starts[row] + (outline.durations[row] ?? 0));
     }
   }
-  const known = outline.durations.filter((took) => took !== null).sort((one, other) => one - other);
+  const known = outline.durations.filter((took, row) => took !== null && !isMessage(row)).sort((one, other) => one - other);
   longest = Math.max(known[Math.floor((known.length - 1) * LONG)] ?? 1, 1);
   if (!isZoomed) {
     span = { ...whole };
@@ -208,7 +219,7 @@ const choose = () => {
     }
   }
   // The list is as long as the whole run from the first paint on.
-  const height = (outline.is_whole ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * rowHeight;
+  const height = (outline.is_whole || isSession ? shown.length : Math.max(shown.length, Number(root.dataset.rows))) * rowHeight;
   rows.style.height = isRoomy() ? "" : `${height}px`;
   part("empty").hidden = !isReady || shown.length > 0;
   part("loading").hidden = outline.is_whole;
@@ -268,7 +279,7 @@ const label = (row) => {
   }
   if (outline.calls[row] === ANSWER) {
     made.append(element("span", "run-who", words.answer));
-  } else {
+  } else if (outline.calls[row] !== CHAPTER) {
     const number = element("span", "run-number", outline.numbers[row]);
     number.ariaLabel = filled(words.step, { number: outline.numbers[row] });
     number.role = "img";
@@ -277,7 +288,7 @@ const label = (row) => {
       made.append(element("bdi", "run-who", name));
     }
   }
-  made.append(element("bdi", "run-said", said?.text || (outline.calls[row] === ANSWER ? "" : filled(words.step, { number: outline.numbers[row] }))));
+  made.append(element("bdi", "run-said", said?.text || (isMessage(row) ? "" : filled(words.step, { number: outline.numbers[row] }))));
   return made;
 };
 
@@ -297,13 +308,16 @@ const rowElement = (row, index) => {
   made.style.transform = isRoomy() ? "" : `translateY(${index * rowHeight}px)`;
   const took = outline.durations[row];
   const end = element("span", "run-took", took === null ? "" : duration(took));
-  end.classList.toggle("run-long", took > longest);
+  end.classList.toggle("run-long", took > longest && !isMessage(row));
   if (row === outline.bottleneck) {
     end.classList.add("run-bottleneck");
     end.title = words.bottleneckMeans;
     end.prepend(element("span", "visually-hidden", `${words.bottleneck} `));
   }
-  made.append(label(row), bar(row), end, element("span", "run-cost", outline.costs[row] ?? ""));
+  const chapter = outline.chapters[row];
+  made.classList.toggle("run-row-chapter", outline.calls[row] === CHAPTER);
+  const middle = chapter ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bar(row);
+  made.append(label(row), middle, end, element("span", "run-cost", outline.costs[row] ?? ""));
   return made;
 };
 
@@ -622,12 +636,35 @@ const showDetail = () => {
 const showSide = (isRow) => {
   panel.hidden = !isRow;
   about.hidden = isRow;
+  aboutTabs?.toggleAttribute("hidden", isRow);
+};
+
+// Shows a section of what is known of a session: its conversation, details, or events, which are read from now on.
+const showSection = (wanted) => {
+  const present = sections.find((section) => section.id === wanted) ?? sections[0];
+  for (const section of sections) {
+    section.hidden = section !== present;
+  }
+  for (const link of aboutTabs.querySelectorAll("a")) {
+    link.ariaCurrent = link.hash === `#${present.id}` ? "true" : null;
+  }
+  if (present.dataset.script) {
+    import(present.dataset.script);
+  }
+};
+
+// Brings a message of the conversation into sight.
+const showMessage = (id) => {
+  if (isSession) {
+    showSection("conversation");
+    document.getElementById(`message-${id}`)?.scrollIntoView({ block: "start" });
+  }
 };
 
 // Puts what is selected into the address, which leads there again.
 const noteAddress = () => {
   const query = new URLSearchParams(location.search);
-  ["view", "call", "page", "open", "q"].forEach((name) => query.delete(name));
+  ["view", "call", "page", "open", "q", "tab"].forEach((name) => query.delete(name));
   Object.entries({ ...(view !== "steps" && { view }), ...(selected >= 0 && { call: outline.ids[selected] }) }).forEach((one) => query.set(...one));
   history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : ""));
 };
@@ -673,8 +710,9 @@ const openDeciding = () => {
 const load = async (row) => {
   const id = outline.ids[row];
   loading?.abort();
-  if (outline.calls[row] === ANSWER) {
+  if (isMessage(row)) {
     showSide(false);
+    showMessage(id);
     return;
   }
   showSide(true);
@@ -744,7 +782,7 @@ const fold = (row, isFolded) => {
 
 // Marks the rows whose names have what is looked for, and those in which the server found it.
 const mark = () => {
-  const wanted = find.value.trim().toLowerCase();
+  const wanted = find?.value.trim().toLowerCase() ?? "";
   const names = outline.names.map((name) => wanted !== "" && name.toLowerCase().includes(wanted));
   foundRows = [];
   for (let row = 0; row < outline.ids.length; row += 1) {
@@ -759,7 +797,7 @@ const mark = () => {
 };
 
 const sayPlace = () => {
-  if (find.value.trim() === "") {
+  if (!find || find.value.trim() === "") {
     return;
   }
   const number = foundRows.indexOf(selected) + 1;
@@ -840,7 +878,7 @@ const show = (wanted) => {
     showSide(false);
     return;
   }
-  if (wasText && find.value.trim() !== "") {
+  if (wasText && !isSession && find.value.trim() !== "") {
     search();
   }
   if (selected >= 0) {
@@ -849,7 +887,7 @@ const show = (wanted) => {
   }
 };
 
-const showOfTab = (number) => [...panel.querySelectorAll("[role=tab]:not([hidden])")][number - 1]?.click();
+const showOfTab = (number) => (panel.hidden ? aboutTabs?.querySelectorAll("a") : panel.querySelectorAll("[role=tab]:not([hidden])"))?.[number - 1]?.click();
 
 const KEYS = {
   j: () => move(1),
@@ -861,20 +899,42 @@ const KEYS = {
   ArrowLeft: () => selected >= 0 && fold(selected, true),
   ArrowRight: () => selected >= 0 && fold(selected, false),
   b: () => outline.bottleneck !== null && select(outline.bottleneck),
-  "/": () => find.focus(),
+  "/": () => find?.focus(),
   "+": () => view === "time" && zoomBy(0.5),
   "-": () => view === "time" && zoomBy(2),
   0: () => view === "time" && zoom(whole.from, whole.to),
   t: () => changeView(view === "time" ? "steps" : "time"),
   Escape: () => selected >= 0 && deselect(),
   "?": () => part("help").showModal(),
-  ...Object.fromEntries([1, 2, 3, 4, 5, 6].map((number) => [number, () => !panel.hidden && showOfTab(number)])),
+  ...Object.fromEntries([1, 2, 3, 4, 5, 6].map((number) => [number, () => showOfTab(number)])),
 };
 
 const changeView = (wanted) => {
   show(wanted);
   noteAddress();
   openDeciding();
+};
+
+// The rows of a run are searched as somebody types; a session and the text by the server, which answers with another page.
+const listenToFind = () => {
+  find.form.addEventListener("submit", (event) => view !== "text" && event.preventDefault());
+  find.addEventListener("input", () => view !== "text" && search());
+  find.addEventListener("keydown", (event) => {
+    if (view === "text") {
+      return;
+    }
+    if (event.key === "Enter") {
+      event.preventDefault();
+      const by = event.shiftKey ? -1 : 1;
+      if (foundRows.length) {
+        goToMatch(by);
+      } else {
+        searching?.done.then(() => foundRows.length && goToMatch(by));
+      }
+    } else if (event.key === "Escape") {
+      list.focus();
+    }
+  });
 };
 
 const listen = () => {
@@ -923,6 +983,8 @@ const listen = () => {
       copy(location.href);
     } else if (pressed === "help-button") {
       KEYS["?"]();
+    } else if (pressed === "previous-failure" || pressed === "next-failure") {
+      KEYS[pressed[0]]();
     }
   });
   document.addEventListener("change", (event) => {
@@ -934,24 +996,17 @@ const listen = () => {
       }
     }
   });
-  find.form.addEventListener("submit", (event) => view !== "text" && event.preventDefault());
-  find.addEventListener("input", () => view !== "text" && search());
-  find.addEventListener("keydown", (event) => {
-    if (view === "text") {
-      return;
-    }
-    if (event.key === "Enter") {
+  aboutTabs?.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (link) {
       event.preventDefault();
-      const by = event.shiftKey ? -1 : 1;
-      if (foundRows.length) {
-        goToMatch(by);
-      } else {
-        searching?.done.then(() => foundRows.length && goToMatch(by));
-      }
-    } else if (event.key === "Escape") {
-      list.focus();
+      showSection(link.hash.slice(1));
+      about.scrollTop = 0;
     }
   });
+  if (root.dataset.search) {
+    listenToFind();
+  }
   part("previous-match").addEventListener("click", () => goToMatch(-1));
   part("next-match").addEventListener("click", () => goToMatch(1));
   part("fold-all").addEventListener("click", () => {
@@ -1004,7 +1059,16 @@ const listen = () => {
 // --- Beginning, and going on --------------------------------------------------------------------------------------------
 
 // The parts of the page that change while the run goes on.
-const PARTS = ["#run-header", "#run-losses", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"];
+const PARTS = [
+  ...["#run-header", "#run-losses", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"],
+  ...["#session-facts", "#plan"],
+];
+
+// The selectors of those that a page has, and of the messages of a conversation, which others may follow.
+const partsOf = (page) => [
+  ...PARTS.filter((wanted) => page.querySelector(wanted) && document.querySelector(wanted)),
+  ...[...page.querySelectorAll("ol.conversation > li[id]")].map(({ id }) => `#${id}`),
+];
 
 const firstRowsOf = (page) => JSON.parse(page.getElementById("run-first-rows").textContent);
 
@@ -1013,7 +1077,7 @@ const outlineBehind = async (firstRows) => {
   if (firstRows.is_whole) {
     return firstRows;
   }
-  const response = await fetch(root.dataset.url).catch(() => null);
+  const response = await fetch(root.dataset.url + (root.dataset.query ?? "")).catch(() => null);
   return response?.ok ? response.json() : undefined;
 };
 
@@ -1033,7 +1097,7 @@ const forgetWords = (columns) => {
 
 const followRun = () => {
   const address = location.href; // before the selection of a row changes it
-  const known = new Map(PARTS.map((wanted) => [wanted, said(document.querySelector(wanted))]));
+  const known = new Map(partsOf(document).map((wanted) => [wanted, said(document.querySelector(wanted))]));
   const end = follow(root.dataset.live, async () => {
     const page = await pageNow(address);
     if (page === null) {
@@ -1041,12 +1105,21 @@ const followRun = () => {
     }
     const explorer = page.getElementById("run-explorer");
     const columns = explorer && (await outlineBehind(firstRowsOf(page)));
-    for (const wanted of PARTS) {
+    const isAtTheEnd = isSession && about.scrollTop + about.clientHeight > about.scrollHeight - 60;
+    for (const wanted of partsOf(page)) {
+      const before = document.querySelector(wanted);
       const after = page.querySelector(wanted);
       const html = said(after);
-      if (html !== known.get(wanted) && replace(document.querySelector(wanted), after)) {
+      if (before === null) {
+        document.querySelector("ol.conversation").append(after);
+        document.querySelector("#conversation > .nothing")?.remove();
+      }
+      if (html !== known.get(wanted) && (before === null || replace(before, after))) {
         known.set(wanted, html);
       }
+    }
+    if (isAtTheEnd) {
+      about.scrollTop = about.scrollHeight;
     }
     if (part("failures")) {
       part("failures").checked = onlyFailures;
@@ -1066,19 +1139,27 @@ const followRun = () => {
 
 const start = async () => {
   document.body.classList.add("scripted");
-  about.before(element("div", "tab-line about-back", backButton()));
+  if (isSession) {
+    aboutTabs.prepend(backButton());
+  } else {
+    about.before(element("div", "tab-line about-back", backButton()));
+  }
   const query = new URLSearchParams(location.search);
-  const wanted = query.get("call");
+  const wanted = query.get("call") ?? location.hash.replace("#message-", "");
   const wantedView = query.get("view");
   read(firstRowsOf(document));
   listen();
-  const isText = wantedView === "text" || ["page", "open", "q"].some((name) => query.has(name));
+  const isText = !isSession && (wantedView === "text" || ["page", "open", "q"].some((name) => query.has(name)));
   show(isText ? "text" : ["time", "waterfall"].includes(wantedView) ? "time" : "steps");
   const selectWanted = () => {
     if (view !== "text" && selected < 0 && place.has(wanted)) {
       select(place.get(wanted));
     }
   };
+  if (isSession) {
+    showSection(query.get("tab") ?? location.hash.slice(1));
+    root.classList.toggle("is-open", query.has("q") || query.has("tab"));
+  }
   selectWanted();
   if (!outline.is_whole) {
     const columns = await outlineBehind(outline);

@@ -1,14 +1,12 @@
-"use strict";
-
-// Shows a session as it happens: all events from the first on, then each as it comes. Every event has a number. Whatever
+// The events of a session as they happen: all from the first on, then each as it comes. Every event has a number. Whatever
 // becomes of the connection, the next one goes on after the last number that was received.
-const root = document.getElementById("live");
+import { element, visible } from "./values.js";
+
+const root = document.getElementById("events");
+const scroller = root.closest(".about");
 const list = document.getElementById("live-events");
 const most = Number(list.dataset.most);
-const statuses = JSON.parse(root.dataset.statuses);
 const ended = JSON.parse(root.dataset.ended);
-const hidden = JSON.parse(root.dataset.hidden);
-const hiddenCharacters = new RegExp(hidden.pattern, "gu");
 const clock = new Intl.DateTimeFormat("en-GB", {
   timeZone: root.dataset.zone,
   timeStyle: "medium",
@@ -44,33 +42,6 @@ const end = (word) => {
   say(word);
 };
 
-const element = (name, className, ...content) => {
-  const made = document.createElement(name);
-  made.className = className;
-  made.append(...content); // strings become text, never HTML: it is what agents and their tools said
-  return made;
-};
-
-const mark = (character) => {
-  const code = character.codePointAt(0);
-  const point = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-  const made = element("span", "mark", hidden.names[code] ?? point);
-  made.title = point;
-  return made;
-};
-
-// Text in which characters that nobody sees, or that turn the reading direction, are marks that name them.
-const visible = (text) => {
-  const parts = [];
-  let from = 0;
-  for (const match of text.matchAll(hiddenCharacters)) {
-    parts.push(text.slice(from, match.index), mark(match[0]));
-    from = match.index + match[0].length;
-  }
-  parts.push(text.slice(from));
-  return parts;
-};
-
 // In the zone of the reader, to the millisecond; see times.js for what pointing at it shows.
 const timeOf = (timestamp) => {
   const made = element("time", "quiet", `${clock.format(new Date(timestamp))}.${timestamp.slice(20, 23)}`);
@@ -101,7 +72,7 @@ const rowOf = (event) => {
 // All events of a frame come into the list together: to look whether the end is in sight, and to go there, makes the
 // browser lay out the page, which takes the longer the more events there are.
 const paint = () => {
-  const isAtTheEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 60;
+  const isAtTheEnd = scroller.scrollTop + scroller.clientHeight > scroller.scrollHeight - 60;
   const isTooMuch = list.childElementCount + received.length > most;
   const rows = document.createDocumentFragment();
   rows.append(...received.slice(-most).map(rowOf));
@@ -115,7 +86,7 @@ const paint = () => {
     document.getElementById("live-earlier").hidden = false;
   }
   if (isAtTheEnd) {
-    scrollTo(0, document.documentElement.scrollHeight);
+    scroller.scrollTop = scroller.scrollHeight;
   }
 };
 
@@ -132,27 +103,8 @@ const show = (event) => {
 
 const update = (data) => {
   if (data.status !== undefined) {
-    const badge = document.getElementById("live-status");
-    // Green beside failures would read as if all went well.
-    const isMixed = data.status === "completed" && data.resources?.failedCalls > 0;
-    badge.className = `badge badge-${isMixed ? "plain" : data.status}`;
-    badge.textContent = statuses[data.status] ?? data.status;
     isEnded = ended.includes(data.status);
     say(isEnded ? "over" : "live");
-  }
-  if (data.currentPhase !== undefined) {
-    document.getElementById("live-phase").replaceChildren(...visible(data.currentPhase));
-  }
-  for (const [name, value] of Object.entries(data.resources ?? {})) {
-    const place = document.getElementById(`live-${name}`);
-    if (place) {
-      place.textContent = value.toLocaleString("en-US");
-    }
-  }
-  if (data.resources?.inputTokens !== undefined) {
-    const total = data.resources.inputTokens + data.resources.outputTokens;
-    document.getElementById("live-totalTokens").textContent = total.toLocaleString("en-US");
-    document.getElementById("live-tokens").hidden = total === 0;
   }
 };
 

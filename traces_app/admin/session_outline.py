@@ -1,0 +1,190 @@
+"""The outline of a session for its path (tracesite/run.js): a page of its messages as rows, with the run of each answer before it.
+
+A message of a person begins a chapter, and so does an answer that follows none; what belongs to a chapter is one level deeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from access_app.db import Database
+from access_app.request_database import database
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.interruptions import is_interrupted
+from messages_app.models import Message, Session
+from messages_app.queries import as_uuid, session_of_page
+from messages_app.sql.pagination import Cursor
+from messages_app.waiting import waiting_words
+from traces_app.models import AgentStep, ToolCall
+
+from .conversation import Bubble, Conversation, read_conversation
+from .outcome import CallFact, deciding_failure, outcome_of
+from .run_outline import Chapter, Outline, RowWords, RunRows, outline_of, read_detail, read_runs, read_words
+from .run_page import FIRST_ROWS, LEAST_CHARACTERS, telling_arguments
+from .telling import is_shell
+from .telling_texts import plain, telling_line
+
+COMMANDS_COMPARED = 100
+"""Calls of shells of a run, the last ones, whose commands decide whether its failures were made good."""
+SUCCESS, FAILED = 1, 2
+CALL, ANSWER, CHAPTER = 1, 2, 3
+"""As `Outline` numbers them."""
+
+
+def send_outline(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
+    """Send the whole outline of the page of a session that `?cursor=` or `?newest` names as JSON."""
+    db, session = database(request), _session(model_admin, request, session_id)
+    cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
+    conversation = read_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
+    outline = read_session_outline(db, session, conversation, is_whole=True)
+    return HttpResponse(msgspec.json.encode(outline), content_type="application/json")
+
+
+def send_detail(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID, node_id: UUID) -> HttpResponse:
+    """Send a step or call of a session with its payloads as JSON."""
+    db, session = database(request), _session(model_admin, request, session_id)
+    node = {"pk": node_id, "message__session_id": session.pk}
+    calls = db.rows(ToolCall.with_deleted).filter(**node).values_list("message_id", flat=True)
+    steps = db.rows(AgentStep.with_deleted).filter(**node).values_list("message_id", flat=True)
+    message = calls.first() or steps.first()
+    detail = read_detail(db, message, node_id) if message is not None else None
+    if detail is None:
+        raise Http404
+    return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
+
+
+def send_words(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
+    """Send the words of the rows of a session that `?id=` names, at most FIRST_ROWS, as JSON by their ids."""
+    db, session = database(request), _session(model_admin, request, session_id)
+    ids = [key for key in map(as_uuid, request.GET.getlist("id")[:FIRST_ROWS]) if key is not None]
+    words = read_words(db, ids, message__session_id=session.pk)
+    return HttpResponse(msgspec.json.encode(words), content_type="application/json")
+
+
+def _session(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> Session:
+    session = session_of_page(database(request), model_admin.scope(request), session_id, deleted_too=True)
+    if session is None:
+        raise Http404
+    return session
+
+
+def read_session_outline(
+    db: Database, session: Session, conversation: Conversation, *, is_whole: bool = False
+) -> Outline:
+    """Return the outline of a page of a session. Without `is_whole` the runs are left out of a long one. At most seven queries."""
+    messages = [bubble.message for bubble in conversation.bubbles]
+    runs: Mapping[UUID, RunRows] = {}
+    is_whole = is_whole or rows_of(messages) <= FIRST_ROWS
+    if is_whole:
+        runs = read_runs(db, [message.pk for message in messages if message.step_count or message.call_count])
+    failed = _failed_runs(db, runs)
+    rows = RunRows(ids=[], calls=[], depths=[], statuses=[], names=[], numbers=[], starts=[], durations=[], costs=[])
+    words: dict[str, RowWords] = {}
+    chapters: dict[int, Chapter] = {}
+    chapter = end = 0
+    asked = False
+    for bubble in conversation.bubbles:
+        message = bubble.message
+        is_answer = message.role == Message.Role.ASSISTANT
+        words[str(message.pk)] = RowWords(text=_text(bubble))
+        if not is_answer or not asked:
+            chapter = len(rows.ids)
+            name = "" if message.role == Message.Role.USER else str(message.get_role_display())
+            _add_message(rows, message, CHAPTER, end, name)
+        if message.pk in runs:
+            end = _add_run(rows, runs[message.pk], end)
+        if is_answer:
+            if asked:
+                _add_message(rows, message, ANSWER)
+            rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
+            outcome = outcome_of(
+                is_completed=message.is_completed,
+                is_interrupted=is_interrupted(message),
+                is_waiting=not message.is_completed and waiting_words(session) != "",
+                has_failed=bool(bubble.error) or message.pk in failed,
+            )
+            chapters[chapter] = Chapter(outcome=outcome.value, label=str(outcome.label))
+        asked = message.role == Message.Role.USER
+    first = [key for key, kind in zip(rows.ids, rows.calls, strict=True) if kind <= CALL][:FIRST_ROWS]
+    words |= read_words(db, first, message_id__in=list(runs))
+    is_cut = any(run.is_cut for run in runs.values())
+    outline = outline_of(replace(rows, is_cut=is_cut), words, is_whole=is_whole)
+    # What decided how long the runs of a session took would be the longest of them.
+    return replace(outline, chapters=chapters, critical=[0] * len(rows.ids), bottleneck=None)
+
+
+def rows_of(messages: Sequence[Message]) -> int:
+    """Return how many rows the path of messages has."""
+    return sum(1 + message.step_count + message.call_count for message in messages)
+
+
+def _text(bubble: Bubble) -> str:
+    said = plain(bubble.content.head)
+    if said or not bubble.error:
+        return said or ("" if bubble.message.is_completed else _("Not finished yet."))
+    return telling_line(bubble.error.head)
+
+
+def _add_message(rows: RunRows, message: Message, kind: int, start: int | None = None, name: str = "") -> None:
+    rows.ids.append(message.pk)
+    rows.calls.append(kind)
+    rows.depths.append(int(kind == ANSWER))
+    rows.statuses.append(SUCCESS)
+    rows.names.append(name)
+    rows.numbers.append("")
+    rows.starts.append(start)
+    rows.durations.append(None)
+    rows.costs.append(None)
+
+
+def _add_run(rows: RunRows, run: RunRows, end: int) -> int:
+    """Add the rows of a run, whose first begins at `end`, because the time between two runs tells nothing. Return its own end."""
+    origin = min((start for start in run.starts if start is not None), default=0)
+    starts = [None if start is None else end + start - origin for start in run.starts]
+    rows.ids.extend(run.ids)
+    rows.calls.extend(run.calls)
+    rows.depths.extend(depth + 1 for depth in run.depths)
+    rows.statuses.extend(run.statuses)
+    rows.names.extend(run.names)
+    rows.numbers.extend(run.numbers)
+    rows.starts.extend(starts)
+    rows.durations.extend(run.durations)
+    rows.costs.extend(run.costs)
+    known = zip(starts, run.durations, strict=True)
+    return max((start + (took or 0) for start, took in known if start is not None), default=end)
+
+
+def _failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> set[UUID]:
+    """Return the runs with a failed call that no later one made good, as `deciding_failure` tells. One query."""
+    calls = {
+        key: [place for place, kind in enumerate(run.calls) if kind == CALL]
+        for key, run in runs.items()
+        if FAILED in run.statuses
+    }
+    shells = [
+        runs[key].ids[place]
+        for key, places in calls.items()
+        for place in [place for place in places if is_shell(runs[key].names[place])][-COMMANDS_COMPARED:]
+    ]
+    told = telling_arguments(db.rows(ToolCall.with_deleted).filter(pk__in=shells), LEAST_CHARACTERS) if shells else {}
+    return {
+        key
+        for key, places in calls.items()
+        if deciding_failure([_fact(runs[key], place, told) for place in places]) is not None
+    }
+
+
+def _fact(run: RunRows, place: int, told: Mapping[UUID, str]) -> CallFact:
+    return CallFact(
+        id=str(run.ids[place]),
+        tool=run.names[place],
+        telling=told.get(run.ids[place], ""),
+        failed=run.statuses[place] == FAILED,
+        pending=run.statuses[place] not in (SUCCESS, FAILED),
+    )
