@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db.models import TextChoices
 from django.utils.text import capfirst
@@ -21,11 +21,11 @@ _OF_ANOTHER = re.compile("-m|compose|exec|run|tool")
 _WRAPPERS = re.compile(r"(?:(?:\w+=\S*|sudo|time|nohup|env|command|timeout(?:\s+-\S+)*\s+\S+)\s+)+(?=\S)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallFact:
+class CallFact(NamedTuple):
     """A call of a run, as far as it decides the outcome."""
 
-    id: str
+    place: int
+    """In the order of the run."""
     tool: str
     telling: str
     """Its telling argument (telling.py), of a shell its command."""

@@ -312,12 +312,13 @@ def _rows_of(
     steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]], labels: Mapping[int, str], *, is_cut: bool
 ) -> RunRows:
     """Return the rows of one run: of its steps and calls as `read_runs` reads them."""
-    step_places = {row[0].int: place for place, row in enumerate(steps)}
-    parents = [-1] * len(calls)
-    if any(row[8] is not None for row in calls):
-        call_places = {row[0].int: place for place, row in enumerate(calls)}
-        parents = [-1 if row[8] is None else call_places.get(row[8].int, -1) for row in calls]
-    order, depths = reading_order([row[6] for row in steps], [step_places[row[7].int] for row in calls], parents)
+    order, depths = reading_order(
+        [row[0] for row in steps],
+        [row[6] for row in steps],
+        [row[0] for row in calls],
+        [row[7] for row in calls],
+        [row[8] for row in calls],
+    )
     numbers = [*step_numbers([(place, row[5]) for place, row in enumerate(steps)]).values(), *[""] * len(calls)]
     agents = {agent: one_line(agent, NAME_CHARACTERS) for agent in {row[6] for row in steps}}
     names = [*(agents[row[6]] for row in steps), *(labels[row[6]] for row in calls)]

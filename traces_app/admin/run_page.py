@@ -8,10 +8,10 @@ depends on the run: the values of a page share TOTAL_CHARACTERS.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -37,13 +37,11 @@ from .run_tree import (
     Key,
     StepNode,
     StepTexts,
-    build_tree,
-    pages_of,
+    nest,
+    page_numbers,
+    reading_order,
     step_numbers,
-    steps_of,
     unfold,
-    walk,
-    walk_with_depths,
 )
 from .telling import is_shell, telling_argument
 from .telling_texts import telling_line
@@ -112,74 +110,71 @@ def read_run(
     db: Database, message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False
 ) -> RunPage:
     """Return page `page` of the run of a message, or the page that shows `call`. At most ten queries."""
-    steps, calls, is_cut = _skeleton(db, message_id)
-    tree = build_tree(steps, calls)
-    first_rows = list(islice(walk_with_depths(tree), FIRST_ROWS))
-    pages = pages_of(tree)
-    shown_on = {node.id: number for number, nodes in enumerate(pages, 1) for node in walk(nodes)}
-    wanted = None if call is None else str(call)
-    number = page if wanted is None else shown_on.get(wanted, page)
-    number = min(max(number, 1), len(pages))
-    nodes = pages[number - 1]
-    _load_texts(db, message_id, list(walk(nodes)))
-    unfold(nodes, wanted, open_all=open_all)
-    reading = {node_id: place for place, node_id in enumerate(shown_on)}
-    failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
+    run = _skeleton(db, message_id)
+    numbers = page_numbers(run.depths)
+    pages = max(numbers, default=1)
+    wanted = None if call is None else run.place_of(call)
+    number = min(max((numbers[wanted] if wanted is not None else 0) or page, 1), pages)
+    on_page = [place for place, one in enumerate(numbers) if one == number]
+    nodes = [run.node(place) for place in on_page]
+    steps = nest(nodes, [run.depths[place] for place in on_page])
+    _load_texts(db, message_id, nodes)
+    unfold(steps, None if call is None else str(call), open_all=open_all)
+    failed = run.failed
     # Without a requested call, the previous and next failures are relative to the first step of the page.
-    here = None if wanted is None else reading.get(wanted)
-    here = here if here is not None else reading[nodes[0].id] if number > 1 else 0
-    before = sum(reading.get(node.id, len(reading)) < here for node in failed)
+    here = wanted if wanted is not None else on_page[0] if number > 1 else 0
+    before = bisect_left(failed, here)
     around = failed[max(before - 1, 0) : before + 2]
-    deciding = _deciding(db, sorted(calls, key=lambda node: reading.get(node.id, len(reading))) if failed else [])
-    wanted_failures = [*failed[:FAILURES_NAMED], *around, *(node for node in failed if node.id == deciding)]
-    named = _failures(db, wanted_failures, {step.id: step.number for step in steps}, shown_on)
+    deciding = _deciding(db, run)
+    named = _failures(db, run, {*failed[:FAILURES_NAMED], *around, *([] if deciding is None else [deciding])}, numbers)
     return RunPage(
-        steps=nodes,
-        first_rows=first_rows,
+        steps=steps,
+        first_rows=[(run.depths[place], run.node(place)) for place in range(min(FIRST_ROWS, len(run.rows)))],
         number=number,
-        pages=len(pages),
-        failures=[named[node.id] for node in failed[:FAILURES_NAMED]],
+        pages=pages,
+        failures=[named[place] for place in failed[:FAILURES_NAMED]],
         more_failures=max(len(failed) - FAILURES_NAMED, 0),
         deciding=None if deciding is None else named[deciding],
-        place=_place([node.id for node in failed], before, wanted, named),
-        is_cut=is_cut or len(shown_on) < len(steps) + len(calls),
-        lacks_wanted=wanted is not None
-        and not is_cut
-        and wanted not in {*(step.id for step in steps), *(call.id for call in calls)},
+        place=_place(failed, before, wanted, named),
+        is_cut=run.is_cut or 0 in numbers,
+        lacks_wanted=call is not None and wanted is None and not run.is_cut,
     )
 
 
 def read_deciding_failure(db: Database, message_id: UUID) -> UUID | None:
     """Return the failed call that decided how a run ended, or else the first one in reading order. At most four queries."""
-    steps, calls, _is_cut = _skeleton(db, message_id)
-    in_order = [node for node in walk(build_tree(steps, calls)) if isinstance(node, CallNode)]
-    failed = [call.id for call in in_order if call.failed]
-    found = _deciding(db, in_order) if failed else None
-    return UUID(found or failed[0]) if failed else None
+    run = _skeleton(db, message_id)
+    if not run.failed:
+        return None
+    deciding = _deciding(db, run)
+    key: UUID = run.rows[run.failed[0] if deciding is None else deciding][0]
+    return key
 
 
-def _deciding(db: Database, calls: Sequence[CallNode]) -> Key | None:
-    """Return the failed call among `calls`, in reading order, that decided how the run ended. Two queries, or none without calls."""
-    failed_tools = {call.tool_id for call in calls if call.failed and call.tool_id is not None}
-    tools = dict(db.rows(Tool.objects).filter(pk__in=failed_tools).values_list("pk", "name")) if failed_tools else {}
+def _deciding(db: Database, run: _Skeleton) -> int | None:
+    """Return the place of the failed call that decided how the run ended. Two queries, or none without failures."""
+    if not run.failed:
+        return None
+    failed_tools = {run.rows[place][4] for place in run.failed}
+    tools = dict(db.rows(Tool.objects).filter(pk__in=failed_tools).values_list("pk", "name"))
     shells = {key for key, name in tools.items() if is_shell(name)}
+    calls = [(place, row) for place, row in enumerate(run.rows) if not run.numbers[place] and row[4] in tools]
     # Of a shell the commands are compared, those of the last calls.
-    commands = [call.id for call in calls if call.tool_id in shells][-COMMANDS_COMPARED:]
+    commands = [row[0] for _place, row in calls if row[4] in shells][-COMMANDS_COMPARED:]
     of_shells = db.rows(ToolCall.with_deleted).filter(pk__in=commands)
     told = telling_arguments(of_shells, LEAST_CHARACTERS) if commands else {}
     facts = [
         CallFact(
-            id=call.id,
-            tool=tools[call.tool_id],
-            telling=told.get(UUID(call.id), "") if call.tool_id in shells else "",
-            failed=call.failed,
-            pending=call.status == ToolCall.Status.PENDING,
+            place=place,
+            tool=tools[tool],
+            telling=told.get(key, "") if tool in shells else "",
+            failed=status == ToolCall.Status.ERROR,
+            pending=status == ToolCall.Status.PENDING,
         )
-        for call in calls
-        if call.tool_id in tools
+        for place, (key, _step, _parent, status, tool) in calls
     ]
     deciding = deciding_failure(facts)
-    return None if deciding is None else deciding.id
+    return None if deciding is None else deciding.place
 
 
 def telling_arguments(calls: QuerySet[ToolCall], characters: int) -> dict[UUID, str]:
@@ -274,15 +269,37 @@ def pages_of_failures_like(db: Database, call: ToolCall) -> list[tuple[str, str]
 # --- Queries ---------------------------------------------------------------------------------------------------------
 
 
-def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
+@dataclass(frozen=True, kw_only=True)
+class _Skeleton:
+    """The rows of a run in reading order, without texts."""
+
+    rows: Sequence[tuple[Any, ...]]
+    """Of a step id, iteration and agent; of a call id, step, parent, status and tool."""
+    depths: Sequence[int]
+    numbers: Sequence[str]
+    """The displayed number of each step; "" for a call."""
+    failed: Sequence[int]
+    """The places of the failed calls."""
+    is_cut: bool
+
+    def node(self, place: int) -> CallNode | StepNode:
+        number, row = self.numbers[place], self.rows[place]
+        if number:
+            return StepNode(id=str(row[0]), iteration=row[1], number=number, agent=row[2])
+        return CallNode(id=str(row[0]), step_id=str(row[1]), parent_id=row[2] and str(row[2]), status=row[3])
+
+    def place_of(self, key: UUID) -> int | None:
+        return next((place for place, row in enumerate(self.rows) if row[0].int == key.int), None)
+
+
+def _skeleton(db: Database, message_id: UUID) -> _Skeleton:
     below = ids_below([message_id])
-    step_rows = (
+    steps: list[tuple[Any, ...]] = list(
         db.rows(AgentStep.with_deleted)
         .filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
         .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
-    steps = steps_of(with_text_keys(step_rows))
     # In the order of the steps, so that of a run that is too long the first steps are complete.
     in_order = (
         db.rows(ToolCall.with_deleted)
@@ -290,28 +307,31 @@ def _skeleton(db: Database, message_id: UUID) -> tuple[list[StepNode], list[Call
         .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
         .values_list("pk", "step_id", "parent_id", "status", "tool_id")
     )
-    rows = with_text_keys(in_order[: SKELETON_ROWS + 1], keys=3)
-    is_cut = len(steps) > SKELETON_ROWS or len(rows) > SKELETON_ROWS
+    calls: list[tuple[Any, ...]] = list(in_order[: SKELETON_ROWS + 1])
+    is_cut = len(steps) > SKELETON_ROWS or len(calls) > SKELETON_ROWS
     if is_cut:
         # All failures are listed, wherever they are.
-        read = {row[0] for row in rows}
-        failed = in_order.filter(status=ToolCall.Status.ERROR)[:SKELETON_ROWS]
-        rows += [row for row in with_text_keys(failed, keys=3) if row[0] not in read]
-    known = {step.id for step in steps}
-    calls = [
-        CallNode(id=key, step_id=step, parent_id=parent, status=status, tool_id=tool)
-        for key, step, parent, status, tool in rows
-        if step in known
-    ]
-    return steps, calls, is_cut
-
-
-def with_text_keys(rows: Iterable[tuple[Any, ...]], keys: int = 1) -> list[tuple[Any, ...]]:
-    """Return rows with text in place of the UUIDs, or None, of their first columns: a UUID takes Python longer to hash.
-
-    PostgreSQL could send them as text faster, but a masked reader has every text masked that is not a column.
-    """
-    return [(*(None if key is None else str(key) for key in row[:keys]), *row[keys:]) for row in rows]
+        read = {row[0] for row in calls}
+        calls += [row for row in in_order.filter(status=ToolCall.Status.ERROR)[:SKELETON_ROWS] if row[0] not in read]
+    known = {row[0].int for row in steps}
+    calls = [row for row in calls if row[1].int in known]
+    order, depths = reading_order(
+        [row[0] for row in steps],
+        [row[2] for row in steps],
+        [row[0] for row in calls],
+        [row[1] for row in calls],
+        [row[2] for row in calls],
+    )
+    numbers = [*step_numbers([(place, row[1]) for place, row in enumerate(steps)]).values(), *[""] * len(calls)]
+    rows = [*steps, *calls]
+    failed = {place for place, row in enumerate(calls, len(steps)) if row[3] == ToolCall.Status.ERROR}
+    return _Skeleton(
+        rows=[rows[node] for node in order],
+        depths=depths,
+        numbers=[numbers[node] for node in order],
+        failed=[place for place, node in enumerate(order) if node in failed],
+        is_cut=is_cut,
+    )
 
 
 def _load_texts(db: Database, message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
@@ -445,13 +465,12 @@ def _field(value: Any) -> str:
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False, indent=4, default=float)
 
 
-def _failures(
-    db: Database, failed: Sequence[CallNode], numbers: Mapping[Key, str], shown_on: Mapping[Key, int]
-) -> dict[Key, Failure]:
-    """Return the failed calls with their tools and errors. Two queries, or none without failures."""
-    if not failed:
+def _failures(db: Database, run: _Skeleton, places: Collection[int], pages: Sequence[int]) -> dict[int, Failure]:
+    """Return the failed calls at these places with their tools and errors. Two queries, or none without failures."""
+    if not places:
         return {}
-    keys = [UUID(node.id) for node in failed]
+    calls = {place: run.rows[place] for place in places}
+    keys = [row[0] for row in calls.values()]
     rows = (
         db.rows(ToolResult.objects)
         .filter(pk__in=keys)
@@ -459,21 +478,23 @@ def _failures(
     )
     errors = dict(rows.values_list("pk", "shown_error"))
     tools = dict(db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list("pk", "tool__name"))
+    steps = {row[1].int for row in calls.values()}
+    numbers = {row[0].int: number for row, number in zip(run.rows, run.numbers, strict=True) if row[0].int in steps}
     return {
-        node.id: Failure(
-            call_id=node.id,
-            step=numbers[node.step_id],
+        place: Failure(
+            call_id=str(key),
+            step=numbers[step.int],
             tool=tools.get(key, ""),
             error=telling_line(errors.get(key, "")),
-            page=shown_on.get(node.id),
+            page=pages[place] or None,
         )
-        for key, node in zip(keys, failed, strict=True)
+        for place, (key, step, *_rest) in calls.items()
     }
 
 
-def _place(failed: Sequence[Key], before: int, call: Key | None, named: Mapping[Key, Failure]) -> FailurePlace:
+def _place(failed: Sequence[int], before: int, wanted: int | None, named: Mapping[int, Failure]) -> FailurePlace:
     """Return the place among the failed calls; `before` is the number of those before the page or the requested call."""
-    is_current = call is not None and before < len(failed) and failed[before] == call
+    is_current = wanted is not None and before < len(failed) and failed[before] == wanted
     after = before + is_current
     return FailurePlace(
         total=len(failed),

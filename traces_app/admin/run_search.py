@@ -25,7 +25,6 @@ from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
 from .run_outline import NAME_CHARACTERS, sees
-from .run_page import with_text_keys
 from .run_tree import Key, step_numbers
 
 MATCHES_LISTED = 50
@@ -100,7 +99,7 @@ def search_run(db: Database, message_id: UUID, query: str, named: int = 0) -> Ru
         return RunSearch(query=query, error=error.message, matches=[], is_cut=False)
     names = _names(db, message_id, found.hits) if named and found.hits else {}
     order = {row: place for place, row in enumerate(names)}
-    hits = sorted(found.hits.items(), key=lambda hit: order.get(str(hit[0]), len(order)))
+    hits = sorted(found.hits.items(), key=lambda hit: order.get(hit[0], len(order)))
     shown = hits[:named] if named else hits
     return RunSearch(
         query=query,
@@ -110,7 +109,7 @@ def search_run(db: Database, message_id: UUID, query: str, named: int = 0) -> Ru
                 id=str(row),
                 is_call=places[0].kind == Kind.CALL,
                 places=[place_of(hit) for hit in places],
-                name=names.get(str(row), ""),
+                name=names.get(row, ""),
             )
             for row, places in shown
         ],
@@ -123,19 +122,19 @@ def place_of(hit: Hit) -> TermMatch:
     return TermMatch(field=str(FIELD_LABELS[hit.field]), before=hit.before, match=hit.match, after=hit.after)
 
 
-def _names(db: Database, message_id: UUID, rows: Collection[UUID]) -> dict[Key, str]:
+def _names(db: Database, message_id: UUID, rows: Collection[UUID]) -> dict[UUID, str]:
     """Return the names of the steps of a run and of these calls, in reading order. Two queries."""
-    steps = with_text_keys(
+    steps = list(
         db.rows(AgentStep.with_deleted)
         .filter(message_id=message_id)
         .order_by("iteration", "ordinal", "pk")
         .values_list("pk", "iteration")
     )
-    calls: dict[Key, list[tuple[Key, str]]] = defaultdict(list)
+    calls: dict[UUID, list[tuple[UUID, str]]] = defaultdict(list)
     found = db.rows(ToolCall.with_deleted).filter(pk__in=rows).order_by("position", "pk")
-    for key, step, tool in with_text_keys(found.values_list("pk", "step_id", "tool__name"), keys=2):
+    for key, step, tool in found.values_list("pk", "step_id", "tool__name"):
         calls[step].append((key, one_line(tool, NAME_CHARACTERS) or _("(no name)")))
-    names: dict[Key, str] = {}
+    names: dict[UUID, str] = {}
     for step, number in step_numbers(steps).items():
         names[step] = _("Step %(number)s") % {"number": number}
         names |= {key: f"{names[step]} · {tool}" for key, tool in calls[step]}

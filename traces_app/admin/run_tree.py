@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from uuid import UUID
 
 from messages_app.safe_text import Excerpt
 from traces_app.models import ToolCall
@@ -92,13 +93,6 @@ class CallTexts:
     attachments: Excerpt
 
 
-def steps_of(rows: Iterable[tuple[Key, int, str]]) -> list[StepNode]:
-    """Return the nodes of steps (id, iteration, agent), which are in their order."""
-    known = list(rows)
-    numbers = step_numbers([(key, iteration) for key, iteration, _agent in known])
-    return [StepNode(id=key, iteration=iteration, number=numbers[key], agent=agent) for key, iteration, agent in known]
-
-
 def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
     """Return the displayed numbers of steps (id, iteration) in their order."""
     first = 1 if any(iteration == 0 for _pk, iteration in rows) else 0
@@ -110,19 +104,45 @@ def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
     return numbers
 
 
-def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[StepNode]:
-    """Attach `calls` and the steps of sub-agents to their nodes; return the other steps. Both are in reading order."""
-    place_of_step = {step.id: place for place, step in enumerate(steps)}
-    place_of_call = {call.id: place for place, call in enumerate(calls)}
-    nodes: list[CallNode | StepNode] = [*steps, *calls]
-    order, depths = reading_order(
-        [step.agent for step in steps],
-        [place_of_step[call.step_id] for call in calls],
-        [-1 if call.parent_id is None else place_of_call.get(call.parent_id, -1) for call in calls],
-    )
+def reading_order(
+    steps: Sequence[UUID],
+    agents: Sequence[str],
+    calls: Sequence[UUID],
+    steps_of_calls: Sequence[UUID],
+    parents: Sequence[UUID | None],
+) -> tuple[list[int], list[int]]:
+    """Return the nodes of a run in reading order, and the depth of each. Steps are nodes 0, 1, ..., and calls follow them.
+
+    `agents` has the agent of each step; `steps_of_calls` and `parents` the step and the parent of each call. Steps are in their
+    order, calls in their order within a step. Inside it works with numbers, because a run has up to 200,000 nodes: Python takes
+    longer to hash a UUID, and its garbage collector looks at every other object.
+    """
+    place_of_step = {key.int: place for place, key in enumerate(steps)}
+    step_of = [place_of_step[key.int] for key in steps_of_calls]
+    above = [-1] * len(steps) + step_of
+    if any(key is not None for key in parents):
+        place_of_call = {key.int: place for place, key in enumerate(calls)}
+        parent_of = [-1 if key is None else place_of_call.get(key.int, -1) for key in parents]
+        _cut_cycles(parent_of)
+        host_of = _hosts(agents, step_of, parent_of)
+        for call, (step, parent) in enumerate(zip(step_of, parent_of, strict=True), len(steps)):
+            if parent >= 0 and host_of[step] != parent:
+                above[call] = len(steps) + parent
+        # Every chain of hosts ends at a root call, whose step has no host, so every node is in the tree.
+        above[: len(steps)] = [len(steps) + host if host >= 0 else -1 for host in host_of]
+    # The calls below a node come before the steps of sub-agents there. The last place is that of the root, which is node -1.
+    first_below, next_of = [-1] * (len(above) + 1), [-1] * len(above)
+    for node in (*reversed(range(len(steps))), *reversed(range(len(steps), len(above)))):
+        next_of[node] = first_below[above[node]]
+        first_below[above[node]] = node
+    return _walked(first_below, next_of)
+
+
+def nest(nodes: Sequence[CallNode | StepNode], depths: Sequence[int]) -> list[StepNode]:
+    """Attach nodes, in reading order, to those above them; return the steps above which there is none."""
     tree: list[StepNode] = []
     path: list[CallNode | StepNode] = []
-    for node, depth in zip(map(nodes.__getitem__, order), depths, strict=True):
+    for node, depth in zip(nodes, depths, strict=True):
         del path[depth:]
         if path:
             path[-1].below.append(node)
@@ -131,30 +151,6 @@ def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[Ste
             tree.append(node)
         path.append(node)
     return tree
-
-
-def reading_order(agents: Sequence[str], steps: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the nodes of a run in reading order, and the depth of each. Steps are nodes 0, 1, ..., and calls follow them.
-
-    `agents` has the agent of each step; `steps` has the step of each call, in order; `parents` its parent among the calls, or -1.
-    Numbers, because a run has up to 100,000 nodes, and the garbage collector looks at every other object.
-    """
-    above = [-1] * len(agents) + list(steps)
-    if max(parents, default=-1) >= 0:
-        parent_of = _without_cycles(parents)
-        host_of = _hosts(agents, steps, parent_of)
-        for call, (step, parent) in enumerate(zip(steps, parent_of, strict=True), len(agents)):
-            if parent >= 0 and host_of[step] != parent:
-                above[call] = len(agents) + parent
-        # Every chain of hosts ends at a root call, whose step has no host, so every node is in the tree.
-        for step, host in enumerate(host_of):
-            above[step] = len(agents) + host if host >= 0 else -1
-    # The calls below a node come before the steps of sub-agents there. The last place is that of the root, which is node -1.
-    first_below, next_of = [-1] * (len(above) + 1), [-1] * len(above)
-    for node in (*reversed(range(len(agents))), *reversed(range(len(agents), len(above)))):
-        next_of[node] = first_below[above[node]]
-        first_below[above[node]] = node
-    return _walked(first_below, next_of)
 
 
 def _walked(first_below: Sequence[int], next_of: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -175,11 +171,11 @@ def _walked(first_below: Sequence[int], next_of: Sequence[int]) -> tuple[list[in
     return order, depths
 
 
-def _hosts(agents: Sequence[str], steps: Sequence[int], parent_of: Sequence[int]) -> list[int]:
+def _hosts(agents: Sequence[str], step_of: Sequence[int], parent_of: Sequence[int]) -> list[int]:
     """Return the call above each step of a sub-agent, and -1 for the other steps."""
     first_parent: list[int | None] = [None] * len(agents)
     """Of the first call of each step; -1 if one of its calls has none."""
-    for step, parent in zip(steps, parent_of, strict=True):
+    for step, parent in zip(step_of, parent_of, strict=True):
         first = first_parent[step]
         first_parent[step] = parent if first is None else -1 if parent < 0 else first
     host_of = [-1] * len(agents)
@@ -187,70 +183,42 @@ def _hosts(agents: Sequence[str], steps: Sequence[int], parent_of: Sequence[int]
     for step, (agent, first) in enumerate(zip(agents, first_parent, strict=True)):
         if first is None:
             host_of[step] = host_of[last_of_agent[agent]] if agent in last_of_agent else -1
-        elif first >= 0 and steps[first] != step:
+        elif first >= 0 and step_of[first] != step:
             host_of[step] = first
         if agent:
             last_of_agent[agent] = step
     return host_of
 
 
-def _without_cycles(parents: Sequence[int]) -> list[int]:
-    """Return the parents, without that of the first call of each cycle."""
-    parent_of = list(parents)
-    seen_from = [-1] * len(parents)
+def _cut_cycles(parent_of: list[int]) -> None:
+    """Take its parent from the first call of each cycle."""
+    seen_from = [-1] * len(parent_of)
     """The first call from which a call was reached."""
-    for call in range(len(parents)):
+    for call in range(len(parent_of)):
         node = call
         while node >= 0 and seen_from[node] < 0:
             seen_from[node] = call
             node = parent_of[node]
-        # Calls that were reached before lead to a root, so this is a cycle of calls that were not.
+        # A call that was reached from an earlier one leads to a root.
         if node >= 0 and seen_from[node] == call:
             first = last = node
             while (last := parent_of[last]) != node:
                 first = min(first, last)
             parent_of[first] = -1
-    return parent_of
 
 
-def walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
-    """Yield all nodes of the tree in reading order, parents first."""
-    waiting: list[CallNode | StepNode] = list(nodes)[::-1]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(node.below))
-
-
-def walk_with_depths(tree: Iterable[CallNode | StepNode]) -> Iterator[tuple[int, CallNode | StepNode]]:
-    """Yield all nodes of the tree in reading order, each with its depth from 0."""
-    waiting: list[tuple[int, CallNode | StepNode]] = [(0, node) for node in tree][::-1]
-    while waiting:
-        depth, node = waiting.pop()
-        yield depth, node
-        waiting.extend([(depth + 1, child) for child in reversed(node.below)])
-
-
-def pages_of(tree: Sequence[StepNode]) -> list[list[StepNode]]:
-    """Split the top steps into pages by the number of rows; return at least one page."""
-    pages: list[list[StepNode]] = [[]]
-    rows = 0
-    for step in tree:
-        if rows >= ROWS_PER_PAGE:
-            pages.append([])
-            rows = 0
-        pages[-1].append(step)
-        rows += _prune(step, MOST_ROWS)
-    return pages
-
-
-def _prune(step: StepNode, most: int) -> int:
-    """Cut a step to its first `most` rows; return the number of rows left."""
-    kept = {node.id for _index, node in zip(range(most), walk([step]), strict=False)}
-    if len(kept) == most:
-        for node in walk([step]):
-            node.below = [child for child in node.below if child.id in kept]
-    return len(kept)
+def page_numbers(depths: Sequence[int]) -> list[int]:
+    """Return the number of the page of each row in reading order, from 1; 0 for a row beyond MOST_ROWS of its top step."""
+    numbers = []
+    page, on_page, in_step = 1, 0, 0
+    for depth in depths:
+        if depth == 0:
+            page, on_page = (page + 1, 0) if on_page >= ROWS_PER_PAGE else (page, on_page)
+            in_step = 0
+        in_step += 1
+        on_page += in_step <= MOST_ROWS
+        numbers.append(page if in_step <= MOST_ROWS else 0)
+    return numbers
 
 
 def unfold(nodes: Iterable[CallNode | StepNode], wanted: Key | None, *, open_all: bool) -> bool:

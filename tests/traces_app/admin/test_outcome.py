@@ -12,7 +12,7 @@ from traces_app.admin.outcome import CallFact, Outcome, deciding_failure, outcom
 
 def call(number: int, tool: str, telling: str = "", state: str = "ok") -> CallFact:
     return CallFact(
-        id=str(number),
+        place=number,
         tool=tool,
         telling=telling,
         failed=state == "failed",

@@ -18,7 +18,7 @@ from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_page, run_tree
 from traces_app.admin.run_page import read_call, read_deciding_failure, read_run, read_tool_time, step_number
-from traces_app.admin.run_tree import CallNode, StepNode, build_tree
+from traces_app.admin.run_tree import CallNode, StepNode, reading_order
 from traces_app.models import AgentStep, ToolCall
 
 Drawn = Any
@@ -27,30 +27,23 @@ Drawn = Any
 def tree_of(steps: list[tuple[int, list[tuple[int, int | None]]]], agents: str = "") -> list[Drawn]:
     """The tree of steps, given as (number, [(call, parent)]) and one letter each for their agents, as nested lists:
     ["step 1", ["call 2", ...], ...]."""
-    step_nodes = [
-        StepNode(
-            id=str(UUID(int=1000 + number)), iteration=number, number=str(number + 1), agent=agents[place : place + 1]
-        )
-        for place, (number, _calls) in enumerate(steps)
-    ]
-    calls = [
-        CallNode(
-            id=str(UUID(int=call)),
-            step_id=str(UUID(int=1000 + number)),
-            parent_id=None if parent is None else str(UUID(int=parent)),
-            status="success",
-        )
-        for number, below in steps
-        for call, parent in below
-    ]
-    return drawn(build_tree(step_nodes, calls))
-
-
-def drawn(nodes: Any) -> list[Drawn]:
-    return [
-        [f"step {node.iteration}" if isinstance(node, StepNode) else f"call {UUID(node.id).int}", *drawn(node.below)]
-        for node in nodes
-    ]
+    keys = [UUID(int=1000 + number) for number, _calls in steps]
+    calls = [(call, key, parent) for key, (_number, below) in zip(keys, steps, strict=True) for call, parent in below]
+    order, depths = reading_order(
+        keys,
+        [agents[place : place + 1] for place in range(len(steps))],
+        [UUID(int=call) for call, _step, _parent in calls],
+        [step for _call, step, _parent in calls],
+        [None if parent is None else UUID(int=parent) for _call, _step, parent in calls],
+    )
+    labels = [*(f"step {number}" for number, _calls in steps), *(f"call {call}" for call, _step, _parent in calls)]
+    tree: Drawn = []
+    path = [tree]
+    for node, depth in zip(order, depths, strict=True):
+        del path[depth + 1 :]
+        path[-1].append([labels[node]])
+        path.append(path[-1][-1])
+    return tree
 
 
 def names(tree: list[Drawn]) -> list[str]:
@@ -212,7 +205,7 @@ def test_long_run_has_pages_and_call_selects_its_page(project: Project) -> None:
     assert [step.iteration for page in pages for step in page.steps] == list(range(60))
     (failure,) = pages[0].failures
     assert (failure.error, failure.page) == ("boom", 3)
-    by_call = read_run(primary, message_id, call=failure.call_id)
+    by_call = read_run(primary, message_id, call=UUID(failure.call_id))
     assert by_call.number == 3
     assert [
         node.id for step in by_call.steps for node in step.below if isinstance(node, CallNode) and node.is_open
@@ -246,13 +239,13 @@ def test_failures_are_numbered_across_pages(project: Project) -> None:
     seen = []
     following = run.place.next
     while following is not None:
-        run = read_run(primary, message_id, call=following.call_id)
+        run = read_run(primary, message_id, call=UUID(following.call_id))
         assert run.place.current == following
         seen.append((run.place.number, run.number, following.step, following.error))
         following = run.place.next
     assert seen == [(1, 1, "4", "boom 3"), (2, 2, "31", "boom 30"), (3, 3, "51", "boom 50")]
     assert run.place.previous is not None
-    assert read_run(primary, message_id, call=run.place.previous.call_id).place.number == 2
+    assert read_run(primary, message_id, call=UUID(run.place.previous.call_id)).place.number == 2
 
 
 def test_page_without_chosen_call_is_between_failures(project: Project) -> None:
