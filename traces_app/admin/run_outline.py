@@ -8,16 +8,17 @@ they come into sight, and the payloads of a step or call when it is selected.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db.models import BigIntegerField, ExpressionWrapper, F, FloatField, Value
-from django.db.models.functions import Cast, Extract
+from django.db.models import BigIntegerField, BooleanField, ExpressionWrapper, F, FloatField, Func, Value
+from django.db.models.functions import Cast, Extract, Left
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
@@ -71,9 +72,15 @@ def _epoch(column: str) -> Cast:
 
 
 _NOTHING = Value(None, output_field=BigIntegerField())
-_STEP_TIMES = (_epoch("timestamp"), _NOTHING, F("duration_ms"), F("cost"))
-_CALL_TIMES = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"), _NOTHING)
-"""Start, end, duration and cost. The database computes the milliseconds, because 100,000 datetimes take a second."""
+_HAS_WORDS = Func(
+    Left("thought", SAID_CHARACTERS),
+    Left("reasoning", SAID_CHARACTERS),
+    template=r"(concat(%(expressions)s) ~ '\S')",
+    output_field=BooleanField(),
+)
+_STEP_COLUMNS = (_epoch("timestamp"), _NOTHING, F("duration_ms"), F("cost"), _HAS_WORDS)
+_CALL_COLUMNS = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"), _NOTHING, _NOTHING)
+"""Start, end, duration, cost and words. The database computes the milliseconds, because 100,000 datetimes take a second."""
 
 
 class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +113,8 @@ class RunRows:
     durations: list[int | None]
     costs: list[Decimal | None]
     """Of steps; calls have none of their own."""
+    has_words: list[bool | None]
+    """Of a step whether it says what the agent thought."""
     is_cut: bool = False
     """Whether the run has more rows."""
 
@@ -117,14 +126,30 @@ class Chapter(msgspec.Struct, frozen=True):
     label: str
 
 
+class StoodFor(NamedTuple):
+    """A step for which a call stands."""
+
+    id: UUID
+    start: int | None
+    duration: int | None
+    agent: int | None
+    """The place of its name in `names`, where that is another one than before."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start of a row."""
+    """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start of a row.
+
+    A call stands for its step, too, if it is the only one and the step has no words. The step has a row of its own if it is the
+    bottleneck.
+    """
 
     ids: Sequence[UUID]
     calls: Sequence[int]
     """1 for a call, 0 for a step; in a session also 2 for an answer, 3 for what begins a chapter."""
     depths: Sequence[int]
+    steps: Mapping[int, StoodFor]
+    """The steps for which calls stand, by row."""
     statuses: Sequence[int]
     """0 pending, 1 success, 2 error; steps have 1."""
     names: Sequence[str]
@@ -132,13 +157,13 @@ class Outline:
     named: Sequence[int]
     """The place of the name in `names`: of a call its tool, of a step its agent where that is another one than before."""
     numbers: Sequence[str]
-    """The numbers of steps; "" for a call."""
+    """The numbers of steps; "" for a call that stands for none."""
     words: Mapping[Key, RowWords]
     """The words of the rows that came with the page."""
     starts: Sequence[int | None]
     durations: Sequence[int | None]
     costs: Mapping[int, str]
-    """The known costs of steps, for people, by row."""
+    """The known costs of steps, for people, by row, also of steps for which calls stand."""
     critical: Sequence[int]
     """1 for a row on the critical path; only 0 unless the outline is whole."""
     bottleneck: int | None
@@ -279,29 +304,29 @@ def read_runs(db: Database, message_ids: Collection[UUID]) -> dict[UUID, RunRows
         db.rows(AgentStep.with_deleted)
         .filter(**below)
         .order_by("message_id", "iteration", "ordinal", "pk")
-        .values_list("pk", *_STEP_TIMES, "iteration", "agent_name", "message_id")[: OUTLINE_ROWS + 1]
+        .values_list("pk", *_STEP_COLUMNS, "iteration", "agent_name", "message_id")[: OUTLINE_ROWS + 1]
     )
     calls: list[tuple[Any, ...]] = list(
         db.rows(ToolCall.with_deleted)
         .filter(**below)
         .order_by("message_id", "step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list("pk", *_CALL_TIMES, "status", "tool_id", "step_id", "parent_id")[: OUTLINE_ROWS + 1]
+        .values_list("pk", *_CALL_COLUMNS, "status", "tool_id", "step_id", "parent_id")[: OUTLINE_ROWS + 1]
     )
-    tools = dict(db.rows(Tool.objects).filter(pk__in={row[6] for row in calls}).values_list("pk", "name"))
+    tools = dict(db.rows(Tool.objects).filter(pk__in={row[7] for row in calls}).values_list("pk", "name"))
     labels = {tool: _shown_name(name) for tool, name in tools.items()}
     # By numbers, because Python takes longer to hash UUIDs.
-    run_of = {row[0].int: row[7] for row in steps}
+    run_of = {row[0].int: row[8] for row in steps}
     steps_of: dict[UUID, list[tuple[Any, ...]]] = {key: [] for key in message_ids}
     calls_of: dict[UUID, list[tuple[Any, ...]]] = {key: [] for key in message_ids}
     for row in steps:
-        steps_of[row[7]].append(row)
+        steps_of[row[8]].append(row)
     for row in calls:
         # A step beyond the maximum is unknown.
-        if row[7].int in run_of:
-            calls_of[run_of[row[7].int]].append(row)
-    ends = [steps[-1][7]] if len(steps) > OUTLINE_ROWS else []
-    if len(calls) > OUTLINE_ROWS and calls[-1][7].int in run_of:
-        ends.append(run_of[calls[-1][7].int])
+        if row[8].int in run_of:
+            calls_of[run_of[row[8].int]].append(row)
+    ends = [steps[-1][8]] if len(steps) > OUTLINE_ROWS else []
+    if len(calls) > OUTLINE_ROWS and calls[-1][8].int in run_of:
+        ends.append(run_of[calls[-1][8].int])
     return {
         key: _rows_of(steps_of[key], calls_of[key], labels, is_cut=any(key >= end for end in ends))
         for key in message_ids
@@ -314,15 +339,15 @@ def _rows_of(
     """Return the rows of one run: of its steps and calls as `read_runs` reads them."""
     order, depths = reading_order(
         [row[0] for row in steps],
-        [row[6] for row in steps],
+        [row[7] for row in steps],
         [row[0] for row in calls],
-        [row[7] for row in calls],
         [row[8] for row in calls],
+        [row[9] for row in calls],
     )
-    numbers = [*step_numbers([(place, row[5]) for place, row in enumerate(steps)]).values(), *[""] * len(calls)]
-    agents = {agent: one_line(agent, NAME_CHARACTERS) for agent in {row[6] for row in steps}}
-    names = [*(agents[row[6]] for row in steps), *(labels[row[6]] for row in calls)]
-    statuses = [*[1] * len(steps), *(_STATUSES[row[5]] for row in calls)]
+    numbers = [*step_numbers([(place, row[6]) for place, row in enumerate(steps)]).values(), *[""] * len(calls)]
+    agents = {agent: one_line(agent, NAME_CHARACTERS) for agent in {row[7] for row in steps}}
+    names = [*(agents[row[7]] for row in steps), *(labels[row[7]] for row in calls)]
+    statuses = [*[1] * len(steps), *(_STATUSES[row[6]] for row in calls)]
     nodes = [*steps, *calls]
     rows = [nodes[node] for node in order]
     return RunRows(
@@ -335,6 +360,7 @@ def _rows_of(
         starts=[row[1] for row in rows],
         durations=[_duration(*row[1:4]) for row in rows],
         costs=[row[4] for row in rows],
+        has_words=[row[5] for row in rows],
         is_cut=is_cut,
     )
 
@@ -343,8 +369,8 @@ def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
     """Return the outline of the first rows of a run, which is the whole one if it has no more. At most five queries."""
     keys = [node.id for _depth, node in run.first_rows]
     times: dict[Key, tuple[Any, ...]] = {}
-    calls = db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list("pk", *_CALL_TIMES, "tool__name")
-    steps = db.rows(AgentStep.with_deleted).filter(pk__in=keys).values_list("pk", *_STEP_TIMES, "agent_name")
+    calls = db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list("pk", *_CALL_COLUMNS, "tool__name")
+    steps = db.rows(AgentStep.with_deleted).filter(pk__in=keys).values_list("pk", *_STEP_COLUMNS, "agent_name")
     if keys:
         times = {str(row[0]): row for row in (*calls, *steps)}
     # A row that was purged meanwhile is left out.
@@ -355,13 +381,14 @@ def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
         depths=[depth for depth, _node, _row in shown],
         statuses=[_STATUSES[node.status] if isinstance(node, CallNode) else 1 for _depth, node, _row in shown],
         names=[
-            _shown_name(row[5]) if isinstance(node, CallNode) else one_line(row[5], NAME_CHARACTERS)
+            _shown_name(row[6]) if isinstance(node, CallNode) else one_line(row[6], NAME_CHARACTERS)
             for _depth, node, row in shown
         ],
         numbers=[node.number if isinstance(node, StepNode) else "" for _depth, node, _row in shown],
         starts=[row[1] for _depth, _node, row in shown],
         durations=[_duration(*row[1:4]) for _depth, _node, row in shown],
         costs=[row[4] for _depth, _node, row in shown],
+        has_words=[row[5] for _depth, _node, row in shown],
     )
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
     return outline_of(rows, read_words(db, rows.ids, message_id=message_id), is_whole=is_whole)
@@ -414,37 +441,72 @@ def _shown_name(tool: str) -> str:
 
 def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) -> Outline:
     origin = min((start for start in rows.starts if start is not None), default=0)
-    names: dict[str, int] = {}
-    named = []
-    agents: dict[int, str] = {}
-    """The agent of the last step at each depth."""
-    for is_call, depth, name in zip(rows.calls, rows.depths, rows.names, strict=True):
-        is_same = not is_call and agents.get(depth) == name
-        named.append(names.setdefault("" if is_same else name, len(names)))
-        if not is_call:
-            agents[depth] = name
     starts = [None if start is None else start - origin for start in rows.starts]
     path = critical_path(rows.depths, starts, rows.durations) if is_whole else CriticalPath([], None)
-    critical = [0] * len(starts)
-    for row in path.rows:
-        critical[row] = 1
+    on_path = set(path.rows)
+    alone = _steps_without_row(rows, path.bottleneck, is_whole=is_whole)
+    shown = [row for row in range(len(rows.ids)) if row not in alone]
+    names: dict[str, int] = {}
+    named: list[int] = []
+    depths = []
+    numbers = []
+    steps: dict[int, StoodFor] = {}
+    costs: dict[int, str] = {}
+    agents: dict[int, str] = {}
+    """The agent of the last step at each depth."""
+    above: list[int] = []
+    """The depths of the steps without a row above the present one."""
+    for row, is_call in enumerate(rows.calls):
+        depth, name = rows.depths[row], rows.names[row]
+        while above and above[-1] >= depth:
+            above.pop()
+        is_same = not is_call and agents.get(depth) == name
+        place = names.setdefault("" if is_same else name, len(names))
+        if not is_call:
+            agents[depth] = name
+        if (spent := rows.costs[row]) is not None:
+            costs[len(named)] = cost(spent)
+        if row in alone:
+            agent = None if is_same or not name else place
+            steps[len(named)] = StoodFor(rows.ids[row], starts[row], rows.durations[row], agent)
+            above.append(depth)
+            continue
+        named.append(place)
+        depths.append(depth - len(above))
+        numbers.append(rows.numbers[row - 1] if row - 1 in alone else rows.numbers[row])
     return Outline(
-        ids=rows.ids,
-        calls=rows.calls,
-        depths=rows.depths,
-        statuses=rows.statuses,
+        ids=[rows.ids[row] for row in shown],
+        calls=[rows.calls[row] for row in shown],
+        depths=depths,
+        steps=steps,
+        statuses=[rows.statuses[row] for row in shown],
         names=list(names),
         named=named,
-        numbers=rows.numbers,
+        numbers=numbers,
         words=words,
-        starts=starts,
-        durations=rows.durations,
-        costs={row: cost(spent) for row, spent in enumerate(rows.costs) if spent is not None},
-        critical=critical,
-        bottleneck=path.bottleneck,
+        starts=[starts[row] for row in shown],
+        durations=[rows.durations[row] for row in shown],
+        costs=costs,
+        critical=[int(row in on_path or (row - 1 in on_path and row - 1 in alone)) for row in shown],
+        bottleneck=None if path.bottleneck is None else bisect_left(shown, path.bottleneck),
         is_whole=is_whole,
         is_cut=rows.is_cut,
     )
+
+
+def _steps_without_row(rows: RunRows, bottleneck: int | None, *, is_whole: bool) -> set[int]:
+    """Return the steps for which the call after them stands."""
+    below = [0] * len(rows.ids)
+    path: list[int] = []
+    for row, depth in enumerate(rows.depths):
+        del path[depth:]
+        if path:
+            below[path[-1]] += 1
+        path.append(row)
+    # What is below the last rows that were read, and next to them, is unknown.
+    unknown = () if is_whole else path
+    alone = {row for row, count in enumerate(below) if count == 1 and not rows.calls[row] and not rows.has_words[row]}
+    return {row for row in alone if rows.calls[row + 1]} - {bottleneck, *unknown}
 
 
 def _duration(start: int | None, end: int | None, duration_ms: int | None) -> int | None:

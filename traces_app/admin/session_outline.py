@@ -84,9 +84,9 @@ def read_session_outline(
     if is_whole:
         runs = read_runs(db, [message.pk for message in messages if message.step_count or message.call_count])
     failed = _failed_runs(db, runs)
-    rows = RunRows(ids=[], calls=[], depths=[], statuses=[], names=[], numbers=[], starts=[], durations=[], costs=[])
+    rows = RunRows(ids=[], calls=[], depths=[], statuses=[], names=[], numbers=[], starts=[], durations=[], costs=[], has_words=[])
     words: dict[str, RowWords] = {}
-    chapters: dict[int, Chapter] = {}
+    chapters: dict[UUID, Chapter] = {}
     chapter = end = 0
     asked = False
     for bubble in conversation.bubbles:
@@ -109,14 +109,15 @@ def read_session_outline(
                 is_waiting=not message.is_completed and waiting_words(session) != "",
                 has_failed=bool(bubble.error) or message.pk in failed,
             )
-            chapters[chapter] = Chapter(outcome=outcome.value, label=str(outcome.label))
+            chapters[rows.ids[chapter]] = Chapter(outcome=outcome.value, label=str(outcome.label))
         asked = message.role == Message.Role.USER
     first = [key for key, kind in zip(rows.ids, rows.calls, strict=True) if kind <= CALL][:FIRST_ROWS]
     words |= read_words(db, first, message_id__in=list(runs))
     is_cut = any(run.is_cut for run in runs.values())
     outline = outline_of(replace(rows, is_cut=is_cut), words, is_whole=is_whole)
     # What decided how long the runs of a session took would be the longest of them.
-    return replace(outline, chapters=chapters, critical=[0] * len(rows.ids), bottleneck=None)
+    of_rows = {row: chapters[key] for row, key in enumerate(outline.ids) if key in chapters}
+    return replace(outline, chapters=of_rows, critical=[0] * len(outline.ids), bottleneck=None)
 
 
 def rows_of(messages: Sequence[Message]) -> int:
@@ -141,6 +142,7 @@ def _add_message(rows: RunRows, message: Message, kind: int, start: int | None =
     rows.starts.append(start)
     rows.durations.append(None)
     rows.costs.append(None)
+    rows.has_words.append(True)
 
 
 def _add_run(rows: RunRows, run: RunRows, end: int) -> int:
@@ -156,6 +158,7 @@ def _add_run(rows: RunRows, run: RunRows, end: int) -> int:
     rows.starts.extend(starts)
     rows.durations.extend(run.durations)
     rows.costs.extend(run.costs)
+    rows.has_words.extend(run.has_words)
     known = zip(starts, run.durations, strict=True)
     return max((start + (took or 0) for start, took in known if start is not None), default=end)
 

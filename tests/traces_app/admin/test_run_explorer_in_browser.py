@@ -12,6 +12,7 @@ from access_app.models import Project
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.models import AgentStep
 from traces_app.queries.search import found, in_run
 
 pytestmark = [pytest.mark.system, needs_chromium]
@@ -406,6 +407,57 @@ def test_rows_say_what_happened(forty: str, session_key: str, browser: Browser, 
         expect(page.locator(".run-row").last).to_have_text("AnswerShanghai 31 °C; there is no Atlantis.")
         page.locator(".run-row").last.click()
         expect(page.locator("#answer")).to_be_in_viewport()
+        assert complaints == []
+
+
+def test_call_stands_for_its_step_without_words(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    def step(number: int, thought: str, tool: str, **fields: Any) -> dict[str, Any]:
+        at = NOON + timedelta(seconds=number)
+        call = call_of(tool, 1_000 * number + 600, 40, args={"path": f"file_{number}.py"})
+        return {"thought": thought, "timestamp": at, "duration": 600, "tool_calls": [call], **fields}
+
+    steps = [
+        step(0, "I look.", "read"),
+        step(1, "", "grep", agent_name="researcher", model="opus"),
+        step(2, "", "find", agent_name="researcher"),
+        step(3, "Done.", "write"),
+    ]
+    message = store(Project.objects.create(slug="merged"), question(), answer(agent_steps=steps)).messages[1].id
+    second = AgentStep.objects.get(iteration=1).pk
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/message/{message}/change/?call={second}")
+        rows, panel = page.locator(".run-row"), page.locator(".run-panel")
+        expect(rows).to_have_count(7)  # with the answer
+        expect(rows.nth(2)).to_have_attribute("aria-selected", "true")
+        expect(rows.nth(2).locator(".run-number")).to_have_text("2")
+        expect(rows.nth(2).locator(".run-who")).to_have_text("researcher")
+        expect(rows.nth(2).locator(".run-text")).to_have_text("file_1.py")
+        expect(rows.nth(2)).to_have_attribute("aria-level", "1")
+        expect(rows.nth(3).locator(".run-number")).to_have_text("3")
+        expect(rows.nth(3).locator(".run-who")).to_have_count(0)  # the same as before
+        # What the step says of itself is behind the call, and the call behind that.
+        expect(title_of(page)).to_have_text("grep")
+        expect(panel).to_contain_text("1.6 s into the run")
+        panel.get_by_role("button", name="Step 2").click()
+        expect(panel.locator("h2")).to_have_text("Step 2")
+        expect(panel).to_contain_text("600 ms · 1.0 s into the run")
+        panel.get_by_role("tab", name="Span").click()
+        expect(panel).to_contain_text("opus")
+        panel.get_by_role("button", name="grep").click()
+        expect(title_of(page)).to_have_text("grep")
+        # The time of the model is drawn before that of the tool.
+        page.keyboard.press("t")
+        model, tool = (share_of(page, rows.nth(2).locator(f".run-bar-{kind}")) for kind in ("step", "success"))
+        assert (model, tool) == (
+            pytest.approx((1 / 3.64, 1.6 / 3.64), abs=0.02),
+            pytest.approx((1.6 / 3.64, 1.64 / 3.64), abs=0.02),
+        )
+        expect(page.locator(".run-times .run-gap")).to_have_count(3)  # after each of the first three calls
+        page.keyboard.press("j")
+        expect(title_of(page)).to_have_text("find")
         assert complaints == []
 
 

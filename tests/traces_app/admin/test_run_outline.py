@@ -116,6 +116,65 @@ def test_agent_is_named_where_it_changes(staff: Client, project: Project) -> Non
     assert [outline["names"][name] for name in outline["named"]] == ["a", "", "b", "a"]
 
 
+def rows_of(outline: Any) -> list[tuple[int, str, str]]:
+    """Return depth, number and name of each row."""
+    names = [outline["names"][name] for name in outline["named"]]
+    return list(zip(outline["depths"], outline["numbers"], names, strict=True))
+
+
+def test_call_stands_for_its_step_without_words(staff: Client, project: Project) -> None:
+    def step(thought: str, *tools: str, **fields: Any) -> dict[str, Any]:
+        return {"thought": thought, "tool_calls": [{"name": tool, "args": {}} for tool in tools], **fields}
+
+    steps = [
+        step("I look.", "a"),
+        step("\n\n", "b", agent_name="dev", cost=0.5, timestamp=NOON, duration=30),
+        step("", "c", agent_name="dev", timestamp=NOON, duration=20),
+        step("", "d", "e"),
+        step("", "f", reasoning_content="Hm."),
+        step(""),
+    ]
+    message_id = answered(project, agent_steps=steps)
+    outline = staff.get(url_of(message_id)).json()
+    assert rows_of(outline) == [
+        *[(0, "1", ""), (1, "", "a")],
+        *[(0, "2", "b"), (0, "3", "c")],
+        *[(0, "4", ""), (1, "", "d"), (1, "", "e")],
+        *[(0, "5", ""), (1, "", "f"), (0, "6", "")],
+    ]
+    stored = [str(key) for key in AgentStep.objects.order_by("iteration").values_list("pk", flat=True)]
+    assert outline["steps"] == {
+        "2": [stored[1], 0, 30, outline["names"].index("dev")],
+        "3": [stored[2], 0, 20, None],
+    }
+    assert outline["costs"] == {"2": "$0.5000"}
+    assert set(outline["ids"]).isdisjoint(stored[1:3])
+    assert rows_of(first_rows_of(staff, message_id)) == rows_of(outline)
+
+
+def test_last_first_rows_have_all_steps(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [{"tool_calls": [{"name": "a", "args": {}}] * count} for count in (1, 2)]
+    message_id = answered(project, agent_steps=steps)
+    monkeypatch.setattr(run_page, "FIRST_ROWS", 4)
+    monkeypatch.setattr(run_outline, "FIRST_ROWS", 4)
+    assert rows_of(first_rows_of(staff, message_id)) == [(0, "1", "a"), (0, "2", ""), (1, "", "a")]
+
+
+def test_rows_below_call_that_stands_for_step_are_one_level_higher(staff: Client, project: Project) -> None:
+    ask = {"uuid": "ask", "id": "ask", "name": "ask", "args": {}}
+    inner = {"id": "inner", "name": "look", "parent": "ask", "args": {}}
+    steps = [{"tool_calls": [ask]}, {"thought": "I look.", "tool_calls": [inner]}, {"tool_calls": [inner]}, {}]
+    outline = staff.get(url_of(answered(project, agent_steps=steps))).json()
+    assert rows_of(outline) == [(0, "1", "ask"), (1, "2", ""), (2, "", "look"), (1, "3", "look"), (0, "4", "")]
+
+
+def test_step_that_is_the_bottleneck_has_a_row(staff: Client, project: Project) -> None:
+    call = {"name": "a", "args": {}, "started_at": NOON + timedelta(seconds=9), "duration": 10}
+    steps = [{"timestamp": NOON, "duration": 9_000, "tool_calls": [call]}]
+    outline = staff.get(url_of(answered(project, agent_steps=steps))).json()
+    assert (rows_of(outline), outline["bottleneck"]) == ([(0, "1", ""), (1, "", "a")], 0)
+
+
 def test_bottleneck_is_the_longest_row_on_the_critical_path(staff: Client, project: Project) -> None:
     def call(name: str, after: int, took: int) -> dict[str, Any]:
         return {"name": name, "args": {}, "started_at": NOON + timedelta(milliseconds=after), "duration": took}

@@ -88,6 +88,18 @@ const duration = (ms) => {
 
 const nameOf = (row) => outline.names[outline.named[row]];
 
+// The step for which a call stands: id, start, duration and, where it changes, agent.
+const [STEP_ID, STEP_START, STEP_TOOK, STEP_AGENT] = [0, 1, 2, 3];
+const stepOf = (row) => outline.steps[row];
+
+// When a row began and ended, with the step for which it stands; null if that is unknown.
+const beginOf = (row) => stepOf(row)?.[STEP_START] ?? outline.starts[row];
+const endOf = (row) => {
+  const end = outline.starts[row] === null ? null : outline.starts[row] + (outline.durations[row] ?? 0);
+  const [start, took] = stepOf(row)?.slice(STEP_START) ?? [null];
+  return start === null ? end : Math.max(start + (took ?? 0), end ?? 0);
+};
+
 // --- Rows ---------------------------------------------------------------------------------------------------------------
 
 const isMessage = (row) => outline.calls[row] === ANSWER || outline.calls[row] === CHAPTER;
@@ -111,7 +123,13 @@ const withAnswer = (columns) => {
 const assumeStarts = () => {
   isAssumed = outline.starts.every((start) => start === null) && outline.durations.some((took) => took !== null);
   let end = 0;
+  isAssumed &&= Object.values(outline.steps).every((step) => step[STEP_START] === null);
   for (let row = 0; isAssumed && row < outline.ids.length; row += 1) {
+    const step = stepOf(row);
+    if (step && step[STEP_TOOK] !== null) {
+      step[STEP_START] = end;
+      end += step[STEP_TOOK];
+    }
     if (outline.durations[row] !== null) {
       outline.starts[row] = end;
       end += hasChildren(row) && outline.calls[row] === CALL ? 0 : outline.durations[row];
@@ -141,9 +159,10 @@ const read = (columns) => {
     parents[row] = path.length ? path[path.length - 1] : -1;
     path.push(row);
     place.set(outline.ids[row], row);
-    if (outline.starts[row] !== null) {
-      whole.to = Math.max(whole.to, outline.starts[row] + (outline.durations[row] ?? 0));
+    if (stepOf(row)) {
+      place.set(stepOf(row)[STEP_ID], row);
     }
+    whole.to = Math.max(whole.to, endOf(row) ?? 0);
   }
   const known = outline.durations.filter((took, row) => took !== null && !isMessage(row)).sort((one, other) => one - other);
   longest = Math.max(known[Math.floor((known.length - 1) * LONG)] ?? 1, 1);
@@ -151,7 +170,7 @@ const read = (columns) => {
     span = { ...whole };
   }
   byTime = Array.from({ length: count }, (_, row) => row).sort(
-    (one, other) => (outline.starts[one] ?? Infinity) - (outline.starts[other] ?? Infinity) || one - other,
+    (one, other) => (beginOf(one) ?? Infinity) - (beginOf(other) ?? Infinity) || one - other,
   );
 };
 
@@ -237,28 +256,46 @@ const withAncestors = (isWanted) => {
   return wanted;
 };
 
-// A bar is as long as the row took; on the axis of time it lies where that was.
-const bar = (row) => {
-  const start = outline.starts[row];
-  const track = element("span", "run-track");
-  // A call that has not ended reaches to the newest time that is known.
-  const isOpen = root.dataset.live && start !== null && outline.calls[row] === CALL && STATUSES[outline.statuses[row]] === "pending";
-  const took = outline.durations[row] ?? (isOpen ? whole.to - start : null);
-  if (took === null && (view === "steps" || start === null)) {
-    return track;
+// A bar is as long as something took; on the axis of time it lies where that was.
+const bar = (kind, start, took, isCritical) => {
+  if (took === null || (view === "time" && start === null)) {
+    return [];
   }
   const width = view === "steps" ? longest : span.to - span.from;
   const from = view === "steps" ? 0 : Math.max(start - span.from, 0);
   const to = view === "steps" ? Math.min(took, longest) : Math.min(start + took - span.from, width);
-  if ((view === "steps" || start !== null) && to >= from) {
-    const made = element("span", `run-bar run-bar-${outline.calls[row] === CALL ? STATUSES[outline.statuses[row]] : "step"}`);
-    made.classList.toggle("run-bar-critical", view === "time" && outline.critical[row] === 1);
-    made.classList.toggle("run-bar-cut", view === "steps" && took > longest);
-    made.style.left = `${(100 * from) / width}%`;
-    made.style.width = `${(100 * (to - from)) / width}%`;
-    track.append(made);
+  if (to < from) {
+    return [];
   }
-  return track;
+  const made = element("span", `run-bar run-bar-${kind}`);
+  made.classList.toggle("run-bar-critical", view === "time" && isCritical);
+  made.classList.toggle("run-bar-cut", view === "steps" && took > longest);
+  made.style.left = `${(100 * from) / width}%`;
+  made.style.width = `${(100 * (to - from)) / width}%`;
+  return [made];
+};
+
+// The bar of a row, and of the step for which it stands.
+const bars = (row) => {
+  const [start, isCritical] = [outline.starts[row], outline.critical[row] === 1];
+  const kind = outline.calls[row] === CALL ? STATUSES[outline.statuses[row]] : "step";
+  // A call that has not ended reaches to the newest time that is known.
+  const isOpen = root.dataset.live && start !== null && kind === "pending";
+  const [stepStart, stepTook] = stepOf(row)?.slice(STEP_START) ?? [null, null];
+  return element(
+    "span",
+    "run-track",
+    ...bar(kind, start, outline.durations[row] ?? (isOpen ? whole.to - start : null), isCritical),
+    ...bar("step", stepStart, stepTook, isCritical),
+  );
+};
+
+// The number of a step, and its agent where that is another one than before.
+const stepElements = (row, agent) => {
+  const number = element("span", "run-number", outline.numbers[row]);
+  number.ariaLabel = filled(words.step, { number: outline.numbers[row] });
+  number.role = "img";
+  return agent ? [number, element("bdi", "run-who", agent)] : [number];
 };
 
 const label = (row) => {
@@ -269,6 +306,9 @@ const label = (row) => {
   const name = nameOf(row);
   if (outline.calls[row] === CALL) {
     const status = STATUSES[outline.statuses[row]];
+    if (stepOf(row)) {
+      made.append(...stepElements(row, outline.names[stepOf(row)[STEP_AGENT]]));
+    }
     made.append(element("bdi", "tool", name), element("bdi", "run-text", said?.text ?? ""));
     if (status === "error") {
       made.append(element("bdi", "run-error", element("span", "visually-hidden", `${words.error}: `), said?.error ?? ""));
@@ -280,13 +320,7 @@ const label = (row) => {
   if (outline.calls[row] === ANSWER) {
     made.append(element("span", "run-who", words.answer));
   } else if (outline.calls[row] !== CHAPTER) {
-    const number = element("span", "run-number", outline.numbers[row]);
-    number.ariaLabel = filled(words.step, { number: outline.numbers[row] });
-    number.role = "img";
-    made.append(number);
-    if (name) {
-      made.append(element("bdi", "run-who", name));
-    }
+    made.append(...stepElements(row, name));
   }
   made.append(element("bdi", "run-said", said?.text || (isMessage(row) ? "" : filled(words.step, { number: outline.numbers[row] }))));
   return made;
@@ -316,7 +350,7 @@ const rowElement = (row, index) => {
   }
   const chapter = outline.chapters[row];
   made.classList.toggle("run-row-chapter", outline.calls[row] === CHAPTER);
-  const middle = chapter ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bar(row);
+  const middle = chapter ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bars(row);
   made.append(label(row), middle, end, element("span", "run-cost", outline.costs[row] ?? ""));
   return made;
 };
@@ -423,14 +457,14 @@ const gaps = () => {
   const free = [];
   let end = 0;
   for (const row of byTime) {
-    const start = outline.starts[row];
+    const start = beginOf(row);
     if (start === null) {
       break;
     }
     if (start - end > (span.to - span.from) / 50) {
       free.push({ from: end, to: start });
     }
-    end = Math.max(end, start + (outline.durations[row] ?? 0));
+    end = Math.max(end, endOf(row));
   }
   return free;
 };
@@ -610,12 +644,19 @@ const showDetail = () => {
     title.append(" ", element("bdi", "run-text", said.text));
   }
   const status = detail.is_call ? STATUSES[outline.statuses[row]] : "";
-  const took = outline.durations[row];
+  // The step for which a call stands is shown from the call.
+  const step = stepOf(row);
+  const isStep = step?.[STEP_ID] === detail.id;
+  const [start, took] = isStep ? step.slice(STEP_START) : [outline.starts[row], outline.durations[row]];
   const facts = element("p", "quiet");
   if (status) {
     facts.append(element("span", `badge badge-${status}`, words[status]), " ");
   }
-  facts.append([took === null || took === undefined ? "" : duration(took), isAssumed || !outline.starts[row] ? "" : filled(words.into, { time: duration(outline.starts[row]) })].filter(Boolean).join(" · "));
+  facts.append([took === null || took === undefined ? "" : duration(took), isAssumed || !start ? "" : filled(words.into, { time: duration(start) })].filter(Boolean).join(" · "));
+  if (step) {
+    const other = isStep ? nameOf(row) : filled(words.step, { number: outline.numbers[row] });
+    facts.append(" ", button(other, () => load(row, isStep ? outline.ids[row] : step[STEP_ID])));
+  }
   const content = element("div", "");
   content.role = "tabpanel";
   content.id = "run-tabpanel";
@@ -707,8 +748,7 @@ const openDeciding = () => {
 };
 
 // Reads the values of a row and shows them in the panel.
-const load = async (row) => {
-  const id = outline.ids[row];
+const load = async (row, id = outline.ids[row]) => {
   loading?.abort();
   if (isMessage(row)) {
     showSide(false);
@@ -786,8 +826,9 @@ const mark = () => {
   const names = outline.names.map((name) => wanted !== "" && name.toLowerCase().includes(wanted));
   foundRows = [];
   for (let row = 0; row < outline.ids.length; row += 1) {
-    const isNamed = names[outline.named[row]] || (wanted.length > 7 && outline.ids[row].startsWith(wanted));
-    found[row] = isNamed || matches.has(outline.ids[row]) ? 1 : 0;
+    const ids = [outline.ids[row], stepOf(row)?.[STEP_ID] ?? ""];
+    const isNamed = names[outline.named[row]] || (wanted.length > 7 && ids.some((id) => id.startsWith(wanted)));
+    found[row] = isNamed || ids.some((id) => matches.has(id)) ? 1 : 0;
     if (found[row]) {
       foundRows.push(row);
     }
