@@ -17,8 +17,22 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.db.models import BigIntegerField, BooleanField, ExpressionWrapper, F, FloatField, Func, Value
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    Case,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Func,
+    IntegerField,
+    OuterRef,
+    Subquery,
+    Value,
+    When,
+)
 from django.db.models.functions import Cast, Extract, Left
+from django.db.models.lookups import LessThanOrEqual
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
@@ -59,6 +73,8 @@ ARGS_CHARACTERS = 16_384
 ERROR_CHARACTERS = 2_000
 OUTPUT_CHARACTERS = 4_000
 """The beginnings of values of which the words of rows are made."""
+COMPARED_BYTES = 8_192
+"""Calls with longer arguments, as they are stored, are not compared."""
 WHOLE_CHARACTERS = 1_000_000
 """Characters of an error that is longer than VALUE_CHARACTERS, of which the end is looked for."""
 _STATUSES = {status.value: place for place, status in enumerate(ToolCall.Status)}
@@ -78,9 +94,22 @@ _HAS_WORDS = Func(
     template=r"(concat(%(expressions)s) ~ '\S')",
     output_field=BooleanField(),
 )
+_ERROR = ToolResult.objects.filter(pk=OuterRef("pk")).values_list(Left("error", ERROR_CHARACTERS))
+_DIGEST = Case(
+    When(
+        LessThanOrEqual(Func("args", function="pg_column_size", output_field=IntegerField()), COMPARED_BYTES),
+        then=Func(
+            *("args", "tool_id", "status", Case(When(status=ToolCall.Status.ERROR, then=Subquery(_ERROR)))),
+            template="('x' || left(md5(concat_ws(chr(1), %(expressions)s)), 16))::bit(64)::bigint",
+            output_field=BigIntegerField(),
+        ),
+    )
+)
+"""Of what makes calls equal. A number, because a masked reader has every text masked that is not a column. Equal texts are encrypted
+to different ones, so that encrypted calls are equal only without any."""
 _STEP_COLUMNS = (_epoch("timestamp"), _NOTHING, F("duration_ms"), F("cost"), _HAS_WORDS)
-_CALL_COLUMNS = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"), _NOTHING, _NOTHING)
-"""Start, end, duration, cost and words. The database computes the milliseconds, because 100,000 datetimes take a second."""
+_CALL_COLUMNS = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"), _NOTHING, _DIGEST)
+"""Start, end, duration, cost, and whether a step has words or the digest of a call. The database computes the milliseconds, because 100,000 datetimes take a second."""
 
 
 class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,8 +142,10 @@ class RunRows:
     durations: list[int | None]
     costs: list[Decimal | None]
     """Of steps; calls have none of their own."""
-    has_words: list[bool | None]
-    """Of a step whether it says what the agent thought."""
+    has_words: list[bool]
+    """Of a step whether it says what the agent thought; of a call True."""
+    digests: list[int | None]
+    """Of what makes calls equal; None for a step, and for a call that is not compared."""
     is_cut: bool = False
     """Whether the run has more rows."""
 
@@ -141,7 +172,7 @@ class Outline:
     """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start of a row.
 
     A call stands for its step, too, if it is the only one and the step has no words. The step has a row of its own if it is the
-    bottleneck.
+    bottleneck. Equal calls that follow each other (same tool, arguments, status and error) are below the first of them.
     """
 
     ids: Sequence[UUID]
@@ -150,6 +181,8 @@ class Outline:
     depths: Sequence[int]
     steps: Mapping[int, StoodFor]
     """The steps for which calls stand, by row."""
+    repeats: Mapping[int, int]
+    """The number of equal calls, by the row of the first of them; the others follow it, one level deeper."""
     statuses: Sequence[int]
     """0 pending, 1 success, 2 error; steps have 1."""
     names: Sequence[str]
@@ -360,7 +393,8 @@ def _rows_of(
         starts=[row[1] for row in rows],
         durations=[_duration(*row[1:4]) for row in rows],
         costs=[row[4] for row in rows],
-        has_words=[row[5] for row in rows],
+        has_words=[node >= len(steps) or row[5] for node, row in zip(order, rows, strict=True)],
+        digests=[row[5] if node >= len(steps) else None for node, row in zip(order, rows, strict=True)],
         is_cut=is_cut,
     )
 
@@ -388,7 +422,8 @@ def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
         starts=[row[1] for _depth, _node, row in shown],
         durations=[_duration(*row[1:4]) for _depth, _node, row in shown],
         costs=[row[4] for _depth, _node, row in shown],
-        has_words=[row[5] for _depth, _node, row in shown],
+        has_words=[isinstance(node, CallNode) or row[5] for _depth, node, row in shown],
+        digests=[row[5] if isinstance(node, CallNode) else None for _depth, node, row in shown],
     )
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
     return outline_of(rows, read_words(db, rows.ids, message_id=message_id), is_whole=is_whole)
@@ -450,6 +485,7 @@ def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) 
     named: list[int] = []
     depths = []
     numbers = []
+    digests: list[int | None] = []
     steps: dict[int, StoodFor] = {}
     costs: dict[int, str] = {}
     agents: dict[int, str] = {}
@@ -474,11 +510,16 @@ def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) 
         named.append(place)
         depths.append(depth - len(above))
         numbers.append(rows.numbers[row - 1] if row - 1 in alone else rows.numbers[row])
+        digests.append(rows.digests[row])
+    repeats = _repeats(depths, digests, steps)
+    for first, count in repeats.items():
+        depths[first + 1 : first + count] = [depths[first] + 1] * (count - 1)
     return Outline(
         ids=[rows.ids[row] for row in shown],
         calls=[rows.calls[row] for row in shown],
         depths=depths,
         steps=steps,
+        repeats=repeats,
         statuses=[rows.statuses[row] for row in shown],
         names=list(names),
         named=named,
@@ -492,6 +533,27 @@ def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) 
         is_whole=is_whole,
         is_cut=rows.is_cut,
     )
+
+
+def _repeats(depths: Sequence[int], digests: Sequence[int | None], steps: Mapping[int, StoodFor]) -> dict[int, int]:
+    """Return the numbers of equal calls without rows below them, each by the row of the first."""
+    repeats: dict[int, int] = {}
+    first = 0
+    for row in range(1, len(depths)):
+        is_equal = (
+            digests[row] is not None
+            and digests[row] == digests[first]
+            and depths[row] == depths[first]
+            # The second call of a step is not equal to one that stands for its step, nor one of another agent.
+            and (row in steps) == (first in steps)
+            and (row not in steps or steps[row].agent is None)
+            and (row + 1 == len(depths) or depths[row + 1] <= depths[row])
+        )
+        if is_equal:
+            repeats[first] = row - first + 1
+        else:
+            first = row
+    return repeats
 
 
 def _steps_without_row(rows: RunRows, bottleneck: int | None, *, is_whole: bool) -> set[int]:

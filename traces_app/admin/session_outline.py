@@ -6,7 +6,7 @@ A message of a person begins a chapter, and so does an answer that follows none;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from uuid import UUID
 
 import msgspec
@@ -84,7 +84,7 @@ def read_session_outline(
     if is_whole:
         runs = read_runs(db, [message.pk for message in messages if message.step_count or message.call_count])
     failed = _failed_runs(db, runs)
-    rows = RunRows(ids=[], calls=[], depths=[], statuses=[], names=[], numbers=[], starts=[], durations=[], costs=[], has_words=[])
+    rows = RunRows(**{column.name: [] for column in fields(RunRows) if column.name != "is_cut"})
     words: dict[str, RowWords] = {}
     chapters: dict[UUID, Chapter] = {}
     chapter = end = 0
@@ -96,12 +96,14 @@ def read_session_outline(
         if not is_answer or not asked:
             chapter = len(rows.ids)
             name = "" if message.role == Message.Role.USER else str(message.get_role_display())
-            _add_message(rows, message, CHAPTER, end, name)
+            _extend(rows, _row_of(message, CHAPTER, start=end, name=name))
         if message.pk in runs:
-            end = _add_run(rows, runs[message.pk], end)
+            run = _moved(runs[message.pk], end)
+            _extend(rows, run)
+            end = max(end, _end(run))
         if is_answer:
             if asked:
-                _add_message(rows, message, ANSWER)
+                _extend(rows, _row_of(message, ANSWER))
             rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
             outcome = outcome_of(
                 is_completed=message.is_completed,
@@ -132,35 +134,38 @@ def _text(bubble: Bubble) -> str:
     return telling_line(bubble.error.head)
 
 
-def _add_message(rows: RunRows, message: Message, kind: int, start: int | None = None, name: str = "") -> None:
-    rows.ids.append(message.pk)
-    rows.calls.append(kind)
-    rows.depths.append(int(kind == ANSWER))
-    rows.statuses.append(SUCCESS)
-    rows.names.append(name)
-    rows.numbers.append("")
-    rows.starts.append(start)
-    rows.durations.append(None)
-    rows.costs.append(None)
-    rows.has_words.append(True)
+def _row_of(message: Message, kind: int, *, start: int | None = None, name: str = "") -> RunRows:
+    return RunRows(
+        ids=[message.pk],
+        calls=[kind],
+        depths=[int(kind == ANSWER)],
+        statuses=[SUCCESS],
+        names=[name],
+        numbers=[""],
+        starts=[start],
+        durations=[None],
+        costs=[None],
+        has_words=[True],
+        digests=[None],
+    )
 
 
-def _add_run(rows: RunRows, run: RunRows, end: int) -> int:
-    """Add the rows of a run, whose first begins at `end`, because the time between two runs tells nothing. Return its own end."""
-    origin = min((start for start in run.starts if start is not None), default=0)
-    starts = [None if start is None else end + start - origin for start in run.starts]
-    rows.ids.extend(run.ids)
-    rows.calls.extend(run.calls)
-    rows.depths.extend(depth + 1 for depth in run.depths)
-    rows.statuses.extend(run.statuses)
-    rows.names.extend(run.names)
-    rows.numbers.extend(run.numbers)
-    rows.starts.extend(starts)
-    rows.durations.extend(run.durations)
-    rows.costs.extend(run.costs)
-    rows.has_words.extend(run.has_words)
-    known = zip(starts, run.durations, strict=True)
-    return max((start + (took or 0) for start, took in known if start is not None), default=end)
+def _moved(run: RunRows, start: int) -> RunRows:
+    """Return the rows of a run below a question, from `start` on, because the time between two runs tells nothing."""
+    origin = min((one for one in run.starts if one is not None), default=0)
+    starts = [None if one is None else start + one - origin for one in run.starts]
+    return replace(run, depths=[depth + 1 for depth in run.depths], starts=starts)
+
+
+def _end(run: RunRows) -> int:
+    known = zip(run.starts, run.durations, strict=True)
+    return max((start + (took or 0) for start, took in known if start is not None), default=0)
+
+
+def _extend(rows: RunRows, more: RunRows) -> None:
+    for column in fields(RunRows):
+        if column.name != "is_cut":
+            getattr(rows, column.name).extend(getattr(more, column.name))
 
 
 def _failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> set[UUID]:

@@ -12,7 +12,7 @@ from access_app.models import Project
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.models import AgentStep
+from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search import found, in_run
 
 pytestmark = [pytest.mark.system, needs_chromium]
@@ -458,6 +458,56 @@ def test_call_stands_for_its_step_without_words(
         expect(page.locator(".run-times .run-gap")).to_have_count(3)  # after each of the first three calls
         page.keyboard.press("j")
         expect(title_of(page)).to_have_text("find")
+        assert complaints == []
+
+
+def test_equal_calls_fold_to_one_row(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    def failed(name: str, error: str) -> dict[str, Any]:
+        return {"name": name, "args": {"command": "x"}, "result": {"success": False, "error": error}}
+
+    listed = {"name": "ls", "args": {}, "result": {"output": "ok"}}
+    steps: list[dict[str, Any]] = [{"tool_calls": [{**listed, "name": f"read_{number}"}]} for number in range(20)]
+    steps += [{"tool_calls": [failed("install", "no host")]} for _attempt in range(4)]
+    steps += [{"thought": "Something else.", "tool_calls": [listed] * 3}, {"tool_calls": [failed("make", "boom")]}]
+    message = store(Project.objects.create(slug="folded"), question(), answer(agent_steps=steps)).messages[1].id
+    third = ToolCall.objects.filter(tool__name="install").order_by("step__iteration")[2].pk
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/message/{message}/change/")
+        rows, selected = page.locator(".run-row"), page.locator(".run-row[aria-selected=true]")
+        expect(rows).to_have_count(25)  # 20 reads, the attempts, a step, its calls, the last failure and the answer
+        attempts = page.locator(".run-row", has_text="install")
+        expect(attempts).to_have_text("▸21installx× 4error: no host")
+        expect(attempts).to_have_attribute("aria-expanded", "false")
+        expect(page.locator(".run-row", has_text="× 3")).to_contain_text("ls")
+        expect(page.locator(".run-map-error")).to_have_count(2)
+        # Going from failure to failure, the attempts are one.
+        expect(title_of(page)).to_have_text("make")
+        for key, name in (("n", "install"), ("n", "make"), ("p", "install")):
+            page.keyboard.press(key)
+            expect(selected.locator(".tool")).to_have_text(name)
+        expect(attempts).to_have_count(1)
+        attempts.locator(".run-fold").click()
+        expect(attempts).to_have_count(4)
+        expect(page.locator(".run-map-error")).to_have_count(5)
+        assert [one.get_attribute("aria-level") for one in attempts.all()] == ["1", "2", "2", "2"]
+        page.keyboard.press("j")
+        expect(selected.locator(".run-number")).to_have_text("22")
+        page.keyboard.press("n")
+        expect(selected.locator(".tool")).to_have_text("make")
+        # Also where only failures are shown.
+        page.get_by_label("5 failures").check()
+        expect(rows).to_have_count(5)
+        attempts.first.locator(".run-fold").click()
+        expect(rows).to_have_count(2)
+        page.get_by_role("button", name="Expand all").click()
+        expect(rows).to_have_count(5)
+        # An address opens what hides its row.
+        page.goto(f"/admin/messages_app/message/{message}/change/?call={third}")
+        expect(attempts).to_have_count(4)
+        expect(selected.locator(".run-number")).to_have_text("23")
         assert complaints == []
 
 

@@ -13,12 +13,16 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.db import primary
-from access_app.models import Project
+from access_app.encryption.keys import add_key
+from access_app.masking import save_rule
+from access_app.models import Project, Role
+from access_app.roles import grant_role
 from tests.admin_pages import html_of, statements_of
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_outline, run_page
 from traces_app.admin.run_outline import read_runs
 from traces_app.models import AgentStep, ToolCall
+from tracesite_sdk.records import ids
 
 HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
 
@@ -175,6 +179,58 @@ def test_step_that_is_the_bottleneck_has_a_row(staff: Client, project: Project) 
     assert (rows_of(outline), outline["bottleneck"]) == ([(0, "1", ""), (1, "", "a")], 0)
 
 
+def test_equal_calls_are_below_the_first(staff: Client, project: Project) -> None:
+    def call(tool: str, argument: str = "x", error: str = "", **fields: Any) -> dict[str, Any]:
+        result = {"success": False, "error": error} if error else {"output": uuid4().hex}
+        return {"name": tool, "args": {"path": argument}, "result": result, **fields}
+
+    many = [
+        *[call("a"), call("a"), call("a", "y"), call("b", "y")],
+        *[call("b", "y", "gone"), call("b", "y", "gone"), call("b", "y", "late")],
+        *[call("a"), call("c", uuid="c", id="c"), call("c"), call("d", parent="c")],
+    ]
+    alone = [call("go", error="no host") for _attempt in range(3)]
+    steps: list[dict[str, Any]] = [
+        {"thought": "I look.", "tool_calls": many},
+        {"thought": "Once more.", "tool_calls": [call("a")]},
+    ]
+    steps += [{"agent_name": "x" if number else "w", "tool_calls": [one]} for number, one in enumerate(alone)]
+    outline = staff.get(url_of(answered(project, agent_steps=steps))).json()
+    assert [(depth, name) for depth, _number, name in rows_of(outline)] == [
+        *[(0, ""), (1, "a"), (2, "a"), (1, "a"), (1, "b")],
+        *[(1, "b"), (2, "b"), (1, "b")],
+        *[(1, "a"), (1, "c"), (2, "d"), (1, "c")],
+        *[(0, ""), (1, "a")],
+        *[(0, "go"), (0, "go"), (1, "go")],
+    ]
+    assert outline["repeats"] == {"1": 2, "5": 2, "15": 2}
+
+
+def test_long_arguments_are_not_compared(staff: Client, project: Project) -> None:
+    text = "".join(uuid4().hex for _place in range(run_outline.COMPARED_BYTES // 16))
+    message_id = answered(project, agent_steps=[{"tool_calls": [{"name": "a", "args": {"text": text}}] * 2}])
+    assert staff.get(url_of(message_id)).json()["repeats"] == {}
+
+
+def test_encrypted_calls_are_not_equal(keeper: None, staff: Client, project: Project) -> None:
+    add_key(project)
+    steps = [{"tool_calls": [{"name": "a", "args": {"path": "x"}}]}] * 2 + [{"thought": "I look."}]
+    outline = staff.get(url_of(answered(project, agent_steps=steps))).json()
+    assert rows_of(outline) == [(0, "1", "a"), (0, "2", "a"), (0, "3", "")]
+    assert outline["repeats"] == {}
+
+
+def test_masked_reader_gets_the_same_rows(project: Project) -> None:
+    save_rule(project, "all", "pattern", "[0-9a-z]{2,40}", when="read")
+    viewer = User.objects.create_user("bob")
+    grant_role(project, viewer, Role.VIEWER)
+    client = Client()
+    client.force_login(viewer)
+    steps = [{"tool_calls": [{"name": "a", "args": {"path": "x"}}]}] * 2 + [{"thought": "I look."}]
+    outline = client.get(url_of(answered(project, agent_steps=steps))).json()
+    assert rows_of(outline) == [(0, "1", "a"), (1, "2", "a"), (0, "3", "")]
+
+
 def test_bottleneck_is_the_longest_row_on_the_critical_path(staff: Client, project: Project) -> None:
     def call(name: str, after: int, took: int) -> dict[str, Any]:
         return {"name": name, "args": {}, "started_at": NOON + timedelta(milliseconds=after), "duration": took}
@@ -206,7 +262,7 @@ def test_outline_beyond_its_limit_is_cut(staff: Client, project: Project, monkey
 def test_rows_of_several_runs_take_the_same_queries(project: Project, django_assert_num_queries: Any) -> None:
     runs = [answered(project, external_id=f"run {number}") for number in range(3)]
     with django_assert_num_queries(3):
-        found = read_runs(primary, [*runs[::-1], uuid4()])
+        found = read_runs(primary, [*runs[::-1], ids.message_id(NOON, "assistant")])
     assert list(found)[:3] == runs[::-1]
     alone = read_runs(primary, runs[:1])[runs[0]]
     assert [found[run].depths for run in runs] == [alone.depths] * 3

@@ -106,6 +106,13 @@ const isMessage = (row) => outline.calls[row] === ANSWER || outline.calls[row] =
 
 const hasChildren = (row) => row + 1 < outline.depths.length && outline.depths[row + 1] > outline.depths[row];
 
+// Whether a call is one of the equal calls that are folded to the first of them, but not that one.
+const isRepeat = (row) => parents[row] >= 0 && parents[row] in outline.repeats;
+
+// Rows that are folded as long as nobody has opened them.
+const startsFolded = (row) =>
+  newAreFolded || row in outline.repeats || (isSession && outline.calls[row] === CHAPTER && Number(root.dataset.rows) > MANY);
+
 // The outline of a run with the answer as its last row.
 const withAnswer = (columns) => {
   const id = root.dataset.message;
@@ -132,7 +139,7 @@ const assumeStarts = () => {
     }
     if (outline.durations[row] !== null) {
       outline.starts[row] = end;
-      end += hasChildren(row) && outline.calls[row] === CALL ? 0 : outline.durations[row];
+      end += hasChildren(row) && outline.calls[row] === CALL && !(row in outline.repeats) ? 0 : outline.durations[row];
     }
   }
 };
@@ -145,10 +152,7 @@ const read = (columns) => {
   }
   const count = outline.ids.length;
   parents = new Int32Array(count).fill(-1);
-  folded = new Uint8Array(count).fill(newAreFolded ? 1 : 0);
-  if (isSession && Number(root.dataset.rows) > MANY) {
-    outline.calls.forEach((kind, row) => kind === CHAPTER && (folded[row] = 1));
-  }
+  folded = Uint8Array.from({ length: count }, (_, row) => (startsFolded(row) ? 1 : 0));
   found = new Uint8Array(count);
   place = new Map();
   const path = [];
@@ -176,19 +180,20 @@ const read = (columns) => {
 
 // Takes a newer or longer outline. Folds, the selected row and what is in sight stay as they are.
 const adopt = (columns) => {
-  const before = { ids: outline.ids, folded, selected: outline.ids[selected] };
+  const folds = new Map(); // of the rows that could be folded
+  outline.ids.forEach((id, row) => hasChildren(row) && folds.set(id, folded[row]));
+  const selectedId = outline.ids[selected];
   const isAtTheEnd = outline.is_whole && list.scrollTop > 0 && list.scrollTop + list.clientHeight > list.scrollHeight - rowHeight;
   const top = Math.floor(list.scrollTop / rowHeight);
   const topId = outline.calls[shown[top]] === ANSWER ? undefined : outline.ids[shown[top]]; // new rows come before the answer
   const rest = list.scrollTop - top * rowHeight;
   const was = selected < 0 ? null : [outline.statuses[selected], outline.durations[selected]];
   read(columns);
-  before.ids.forEach((id, row) => {
-    if (place.has(id)) {
-      folded[place.get(id)] = before.folded[row];
-    }
+  outline.ids.forEach((id, row) => {
+    folded[row] = folds.get(id) ?? folded[row];
   });
-  selected = place.get(before.selected) ?? -1;
+  selected = place.get(selectedId) ?? -1;
+  openAbove(selected);
   mark();
   sayPlace();
   refresh();
@@ -231,7 +236,7 @@ const choose = () => {
       if (outline.depths[row] > below) {
         continue;
       }
-      below = folded[row] && !onlyFailures ? outline.depths[row] : Infinity;
+      below = folded[row] && (!onlyFailures || row in outline.repeats) ? outline.depths[row] : Infinity;
       if (wanted === null || wanted[row]) {
         shown.push(row);
       }
@@ -310,6 +315,9 @@ const label = (row) => {
       made.append(...stepElements(row, outline.names[stepOf(row)[STEP_AGENT]]));
     }
     made.append(element("bdi", "tool", name), element("bdi", "run-text", said?.text ?? ""));
+    if (row in outline.repeats) {
+      made.append(element("span", "run-count", `× ${outline.repeats[row]}`));
+    }
     if (status === "error") {
       made.append(element("bdi", "run-error", element("span", "visually-hidden", `${words.error}: `), said?.error ?? ""));
     } else {
@@ -431,13 +439,18 @@ const readWords = async (inSight) => {
   asked.clear();
 };
 
-const reveal = (row) => {
+// Opens what hides a row; returns whether something did.
+const openAbove = (row) => {
   let isFolded = false;
-  for (let up = parents[row]; up >= 0; up = parents[up]) {
+  for (let up = parents[row] ?? -1; up >= 0; up = parents[up]) {
     isFolded ||= folded[up] === 1;
     folded[up] = 0;
   }
-  if (isFolded) {
+  return isFolded;
+};
+
+const reveal = (row) => {
+  if (openAbove(row)) {
     choose();
   }
   if (isRoomy()) {
@@ -741,6 +754,9 @@ const openDeciding = () => {
   const row = selected < 0 && view !== "text" ? (place.get(root.dataset.deciding) ?? -1) : -1;
   if (row >= 0) {
     selected = row;
+    if (openAbove(row)) {
+      choose();
+    }
     paintSoon();
     sayFailure();
     load(row);
@@ -930,13 +946,16 @@ const show = (wanted) => {
 
 const showOfTab = (number) => (panel.hidden ? aboutTabs?.querySelectorAll("a") : panel.querySelectorAll("[role=tab]:not([hidden])"))?.[number - 1]?.click();
 
+// Failures, equal ones once.
+const isAim = (row) => outline.statuses[row] === FAILED && !isRepeat(row);
+
 const KEYS = {
   j: () => move(1),
   ArrowDown: () => move(1),
   k: () => move(-1),
   ArrowUp: () => move(-1),
-  n: () => jump((row) => outline.statuses[row] === FAILED, 1),
-  p: () => jump((row) => outline.statuses[row] === FAILED, -1),
+  n: () => jump(isAim, 1),
+  p: () => jump(isAim, -1),
   ArrowLeft: () => selected >= 0 && fold(selected, true),
   ArrowRight: () => selected >= 0 && fold(selected, false),
   b: () => outline.bottleneck !== null && select(outline.bottleneck),
