@@ -127,24 +127,24 @@ class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunRows:
     """The steps and calls of a run in reading order, a column for each property."""
 
-    ids: list[UUID]
-    calls: list[int]
+    ids: list[UUID] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
     """1 for a call, 0 for a step."""
-    depths: list[int]
-    statuses: list[int]
+    depths: list[int] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
     """As in `Outline`."""
-    names: list[str]
+    names: list[str] = field(default_factory=list)
     """The tools of calls and agents of steps, without hidden characters."""
-    numbers: list[str]
+    numbers: list[str] = field(default_factory=list)
     """The numbers of steps; "" for a call."""
-    starts: list[int | None]
+    starts: list[int | None] = field(default_factory=list)
     """Milliseconds since 1970."""
-    durations: list[int | None]
-    costs: list[Decimal | None]
+    durations: list[int | None] = field(default_factory=list)
+    costs: list[Decimal | None] = field(default_factory=list)
     """Of steps; calls have none of their own."""
-    has_words: list[bool]
+    has_words: list[bool] = field(default_factory=list)
     """Of a step whether it says what the agent thought; of a call True."""
-    digests: list[int | None]
+    digests: list[int | None] = field(default_factory=list)
     """Of what makes calls equal; None for a step, and for a call that is not compared."""
     is_cut: bool = False
     """Whether the run has more rows."""
@@ -251,6 +251,10 @@ def explorer_words() -> str:
         "success": ToolCall.Status.SUCCESS.label,
         "error": ToolCall.Status.ERROR.label,
         "step": _("Step %(number)s"),
+        # Each for one, and for more.
+        "steps": [ngettext("%(number)s step", "%(number)s steps", count) for count in (1, 2)],
+        "calls": [ngettext("%(number)s call", "%(number)s calls", count) for count in (1, 2)],
+        "failures": [ngettext("%(number)s failed", "%(number)s failed", count) for count in (1, 2)],
         "answer": _("Answer"),
         "gap": _("Nothing ran"),
         "image": _("Image"),
@@ -284,7 +288,7 @@ def explorer_words() -> str:
         "minutes": _("%(minutes)d min %(seconds)d s"),
         "hours": _("%(hours)d h %(minutes)d min"),
     }
-    return json.dumps({name: str(word) for name, word in words.items()})
+    return json.dumps(words, default=str)
 
 
 def send_outline(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:

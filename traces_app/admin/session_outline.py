@@ -84,7 +84,7 @@ def read_session_outline(
     if is_whole:
         runs = read_runs(db, [message.pk for message in messages if message.step_count or message.call_count])
     failed = _failed_runs(db, runs)
-    rows = RunRows(**{column.name: [] for column in fields(RunRows) if column.name != "is_cut"})
+    rows = RunRows()
     words: dict[str, RowWords] = {}
     chapters: dict[UUID, Chapter] = {}
     chapter = end = 0
@@ -190,7 +190,7 @@ def _failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> set[UUID]:
 
 def _fact(run: RunRows, place: int, told: Mapping[UUID, str]) -> CallFact:
     return CallFact(
-        id=str(run.ids[place]),
+        place=place,
         tool=run.names[place],
         telling=told.get(run.ids[place], ""),
         failed=run.statuses[place] == FAILED,

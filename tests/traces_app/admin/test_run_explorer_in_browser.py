@@ -511,6 +511,57 @@ def test_equal_calls_fold_to_one_row(
         assert complaints == []
 
 
+def test_sub_agents_of_long_run_are_folded_at_first(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    def step(number: int, **fields: Any) -> dict[str, Any]:
+        call = {"name": f"read_{number}", "args": {}, "result": {"output": "ok"}, **fields}
+        return {"iteration": number, "thought": f"I look at file {number}.", "tool_calls": [call]}
+
+    project = Project.objects.create(slug="agents")
+    urls = []
+    for count in (60, 10):
+        steps = [step(number) for number in range(1, count)]
+        steps.insert(0, step(0, name="explore", uuid="explore", id="explore"))
+        error = {"success": False, "error": "no such file"}
+        below: list[dict[str, Any]] = [{"name": "list"}, {"name": "find", "result": error}, {"name": "find"}]
+        steps += [step(100 + place, parent="explore", **fields) for place, fields in enumerate(below)]
+        run = answer(external_id=f"of {count}", agent_steps=steps)
+        messages = store(project, question(), run, external_id=f"with {count}").messages
+        urls.append(f"/admin/messages_app/message/{messages[1].id}/change/")
+    listed = ToolCall.objects.get(tool__name="list", message__external_id="of 60").pk
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(urls[0])
+        agent, failed = row(page, "explore"), page.locator(".run-row-error")
+        expect(agent).to_have_text("▸explore3 steps3 calls1 failed")
+        expect(agent).to_have_attribute("aria-expanded", "false")
+        expect(row(page, "I look at file 0.").locator(".run-below")).to_have_count(0)
+        expect(row(page, "I look at file 1.")).to_be_visible()
+        expect(failed).to_have_count(0)
+        # What is selected is opened.
+        page.keyboard.press("n")
+        expect(failed).to_be_in_viewport()
+        expect(agent).to_have_text("▾exploreok")
+        agent.locator(".run-fold").click()
+        expect(failed).to_have_count(0)
+        # So is a failure where only those are shown.
+        page.get_by_label("1 failure").check()
+        expect(page.locator(".run-row")).to_have_count(4)
+        page.get_by_label("1 failure").uncheck()
+        page.get_by_role("button", name="Collapse all").click()
+        expect(row(page, "I look at file 0.")).to_contain_text("3 steps4 calls1 failed")
+        expect(row(page, "I look at file 1.")).to_contain_text("1 call")
+        page.get_by_role("button", name="Expand all").click()
+        expect(failed).to_be_visible()
+        # A short run has room.
+        page.goto(urls[1])
+        expect(failed).to_be_visible()
+        page.goto(f"{urls[0]}?call={listed}")
+        expect(row(page, "list")).to_have_attribute("aria-selected", "true")
+        assert complaints == []
+
+
 def test_rows_fetch_their_words_in_sight(run: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)

@@ -11,6 +11,7 @@ const MOST_WORDS = 100; // rows whose words are asked for at a time
 const MOST_MARKS = 300;
 const MAP_PLACES = 400; // on the map at the edge
 const FEW = 14; // rows of a run that is shown without cuts, because there is room
+const MANY = 100; // rows of which sub-agents, and the chapters of a session, are folded at first
 const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
 const TYPING_MS = 250; // after which a search is asked for
 const LONG = 0.95; // the share of rows whose bars are not cut
@@ -19,7 +20,6 @@ const FAILED = 2;
 const CALL = 1;
 const ANSWER = 2;
 const CHAPTER = 3;
-const MANY = 100; // rows of a session whose chapters are folded at first
 
 const root = document.getElementById("run-explorer");
 const part = (name) => root.querySelector(`[data-part="${name}"]`);
@@ -109,9 +109,15 @@ const hasChildren = (row) => row + 1 < outline.depths.length && outline.depths[r
 // Whether a call is one of the equal calls that are folded to the first of them, but not that one.
 const isRepeat = (row) => parents[row] >= 0 && parents[row] in outline.repeats;
 
+// A session knows how many rows it has before they are there.
+const isLong = () => (isSession ? Number(root.dataset.rows) : outline.ids.length) > MANY;
+
 // Rows that are folded as long as nobody has opened them.
 const startsFolded = (row) =>
-  newAreFolded || row in outline.repeats || (isSession && outline.calls[row] === CHAPTER && Number(root.dataset.rows) > MANY);
+  newAreFolded || row in outline.repeats || (isLong() && (outline.calls[row] === CHAPTER || (outline.calls[row] === CALL && hasChildren(row))));
+
+// Whether what is below a row is hidden. Where only failures are shown, all of them are, equal ones once.
+const isFolded = (row) => folded[row] === 1 && (!onlyFailures || row in outline.repeats);
 
 // The outline of a run with the answer as its last row.
 const withAnswer = (columns) => {
@@ -236,7 +242,7 @@ const choose = () => {
       if (outline.depths[row] > below) {
         continue;
       }
-      below = folded[row] && (!onlyFailures || row in outline.repeats) ? outline.depths[row] : Infinity;
+      below = isFolded(row) ? outline.depths[row] : Infinity;
       if (wanted === null || wanted[row]) {
         shown.push(row);
       }
@@ -280,13 +286,13 @@ const bar = (kind, start, took, isCritical) => {
   return [made];
 };
 
-// The bar of a row, and of the step for which it stands.
+// The bar of a row, and on the axis of time that of the step for which it stands.
 const bars = (row) => {
   const [start, isCritical] = [outline.starts[row], outline.critical[row] === 1];
   const kind = outline.calls[row] === CALL ? STATUSES[outline.statuses[row]] : "step";
   // A call that has not ended reaches to the newest time that is known.
   const isOpen = root.dataset.live && start !== null && kind === "pending";
-  const [stepStart, stepTook] = stepOf(row)?.slice(STEP_START) ?? [null, null];
+  const [stepStart, stepTook] = (view === "time" && stepOf(row)?.slice(STEP_START)) || [null, null];
   return element(
     "span",
     "run-track",
@@ -303,10 +309,27 @@ const stepElements = (row, agent) => {
   return agent ? [number, element("bdi", "run-who", agent)] : [number];
 };
 
+const counted = ([one, many], number) => filled(number === 1 ? one : many, { number });
+
+// What a folded row hides, unless that is more of the same.
+const belowElements = (row) => {
+  if (!isFolded(row) || !hasChildren(row) || row in outline.repeats) {
+    return [];
+  }
+  const counts = { steps: 0, calls: 0, failures: 0 };
+  for (let below = row + 1; outline.depths[below] > outline.depths[row]; below += 1) {
+    counts.steps += outline.calls[below] !== CALL || stepOf(below) ? 1 : 0;
+    counts.calls += outline.calls[below] === CALL ? 1 : 0;
+    counts.failures += outline.statuses[below] === FAILED ? 1 : 0;
+  }
+  const known = Object.entries(counts).filter(([, number]) => number > 0);
+  return [element("span", "run-below", ...known.map(([name, number]) => element("span", `run-${name}`, counted(words[name], number))))];
+};
+
 const label = (row) => {
   const made = element("span", "run-label");
   made.style.paddingInlineStart = `${Math.min(outline.depths[row], MOST_INDENTS) * 16}px`;
-  made.append(element("span", "run-fold", hasChildren(row) ? (folded[row] ? "▸" : "▾") : ""));
+  made.append(element("span", "run-fold", hasChildren(row) ? (isFolded(row) ? "▸" : "▾") : ""));
   const said = wordsOf.get(outline.ids[row]);
   const name = nameOf(row);
   if (outline.calls[row] === CALL) {
@@ -318,11 +341,13 @@ const label = (row) => {
     if (row in outline.repeats) {
       made.append(element("span", "run-count", `× ${outline.repeats[row]}`));
     }
+    const below = belowElements(row);
     if (status === "error") {
       made.append(element("bdi", "run-error", element("span", "visually-hidden", `${words.error}: `), said?.error ?? ""));
-    } else {
+    } else if (below.length === 0) {
       made.append(element("bdi", "run-note", status === "pending" ? words.pending : (said?.note ?? "")));
     }
+    made.append(...below);
     return made;
   }
   if (outline.calls[row] === ANSWER) {
@@ -331,6 +356,7 @@ const label = (row) => {
     made.append(...stepElements(row, name));
   }
   made.append(element("bdi", "run-said", said?.text || (isMessage(row) ? "" : filled(words.step, { number: outline.numbers[row] }))));
+  made.append(...belowElements(row));
   return made;
 };
 
@@ -344,7 +370,7 @@ const rowElement = (row, index) => {
   made.setAttribute("aria-posinset", index + 1);
   made.setAttribute("aria-selected", row === selected);
   if (hasChildren(row)) {
-    made.setAttribute("aria-expanded", !folded[row]);
+    made.setAttribute("aria-expanded", !isFolded(row));
   }
   made.classList.toggle("run-row-found", found[row] === 1);
   made.style.transform = isRoomy() ? "" : `translateY(${index * rowHeight}px)`;
@@ -441,12 +467,12 @@ const readWords = async (inSight) => {
 
 // Opens what hides a row; returns whether something did.
 const openAbove = (row) => {
-  let isFolded = false;
+  let isHidden = false;
   for (let up = parents[row] ?? -1; up >= 0; up = parents[up]) {
-    isFolded ||= folded[up] === 1;
+    isHidden ||= folded[up] === 1;
     folded[up] = 0;
   }
-  return isFolded;
+  return isHidden;
 };
 
 const reveal = (row) => {
@@ -829,9 +855,9 @@ const sayFailure = () => {
 
 const goToMatch = (by) => jump((row) => found[row] === 1, by);
 
-const fold = (row, isFolded) => {
+const fold = (row, isClosed) => {
   if (hasChildren(row)) {
-    folded[row] = isFolded ? 1 : 0;
+    folded[row] = isClosed ? 1 : 0;
     choose();
   }
 };
@@ -1015,7 +1041,7 @@ const listen = () => {
   rows.addEventListener("click", (event) => {
     const row = Number(event.target.closest(".run-row")?.dataset.row ?? -1);
     if (event.target.closest(".run-fold") && hasChildren(row)) {
-      fold(row, !folded[row]);
+      fold(row, !isFolded(row));
     } else if (row >= 0) {
       select(row);
     }
