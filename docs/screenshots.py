@@ -1,6 +1,7 @@
-"""Take the pictures of README and docs from the sample traces: `make screenshots`.
+"""Take the pictures of README and docs from the sample traces, and one of every page to look at: `make screenshots`.
 
-Needs Debian's packages chromium, fonts-noto-cjk and fonts-noto-color-emoji.
+The pictures of all pages are in .tracesite/screenshots: wide, light and in English, and six of them in each language, colour and
+width. Needs Debian's packages chromium, fonts-noto-cjk and fonts-noto-color-emoji.
 """
 
 from __future__ import annotations
@@ -22,6 +23,42 @@ IMAGES = ROOT / "docs" / "images"
 LANGUAGES = {"en": "en", "zh": "zh-CN"}
 SESSION = "Checkout has been slow since 09:40"
 SIZE = {"width": 1280, "height": 800}
+EVERY = ROOT / ".tracesite" / "screenshots"
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+RUN = "/admin/messages_app/message/?role=assistant&q=Refund+order+5471"
+PAGES = {
+    "home": ["/admin/"],
+    "session": ["/admin/messages_app/session/?q=Three+days+in+Lisbon", "#result_list tbody th a"],
+    "run": [RUN, "#result_list tbody th a"],
+    "compare": [RUN, "#result_list tbody th a", ".run-header a[href*='/compare/']"],
+    "runs": ["/admin/messages_app/message/?role=assistant"],
+    "errors": ["/admin/traces_app/toolcall/errors/"],
+    "sessions": ["/admin/messages_app/session/"],
+    "messages": ["/admin/messages_app/message/"],
+    "calls": ["/admin/traces_app/toolcall/"],
+    "failed": ["/admin/traces_app/toolcall/?status=error"],
+    "tools": ["/admin/traces_app/tool/statistics/?created=7d"],
+    "tool": ["/admin/traces_app/tool/statistics/?created=30d", "main table tbody th a"],
+    "scores": ["/admin/traces_app/score/"],
+    "trash": ["/admin/messages_app/session/trash/"],
+    "search": ["/admin/messages_app/session/?q=hotel"],
+    "events": ["/admin/messages_app/session/?status=running", "#result_list tbody th a", "a[href='#events']"],
+    "time": [RUN, "#result_list tbody th a", "[data-view-button=time]"],
+    "text": [RUN, "#result_list tbody th a", "[data-view-button=text]"],
+    "similar": [RUN, "#result_list tbody th a", ".menu summary", ".menu a[href*='/similar/']"],
+    "snapshots": ["/admin/messages_app/session/?q=sample-parcel-desk", "text=Where is my parcel?", "a[href*='/snapshots/']"],
+    "history": ["/admin/messages_app/session/", "#result_list tbody th a", ".menu summary", ".menu a[href*='/history/']"],
+    "delete": ["/admin/messages_app/session/", "#result_list tbody th a", ".menu summary", ".menu a[href*='/delete/']"],
+    "projects": ["/admin/access_app/project/"],
+    "project": ["/admin/access_app/project/", "#result_list tbody th a"],
+    "keys": ["/admin/access_app/apikey/"],
+    "audit": ["/admin/access_app/auditentry/"],
+    "prices": ["/admin/traces_app/modelprice/"],
+    "masking": ["/admin/traces_app/maskingrun/1/"],
+    "jobs": ["/admin/traces_app/jobrun/"],
+    "api": ["/api/v1/docs/"],
+}
+"""How to come to each page: addresses, and what is clicked then. The first six are taken in each language, colour and width."""
 
 
 def main() -> None:
@@ -57,27 +94,47 @@ def take(url: str, password: str) -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, locale in LANGUAGES.items():
             page = browser.new_context(base_url=url, locale=locale, viewport=SIZE).new_page()
-            page.goto("/admin/login/?next=/admin/%3Fcreated=7d")
-            page.fill("#id_username", "admin")
-            page.fill("#id_password", password)
-            page.locator("#login-form [type=submit]").click()
-            shoot(page, f"home-{name}")
+            log_in(page, password)
+            shoot(page, IMAGES / f"home-{name}.png")
             page.goto("/admin/messages_app/session/")
             page.get_by_role("link", name=SESSION).click()
-            shoot(page, f"session-{name}")
+            shoot(page, IMAGES / f"session-{name}.png")
             page.locator(".open-run").first.click()
             page.locator(".run-row-error").first.click()
             page.locator(".run-panel .run-value-error").wait_for()
-            shoot(page, f"run-{name}")
+            shoot(page, IMAGES / f"run-{name}.png")
             page.goto("/admin/traces_app/tool/statistics/?created=7d")
-            shoot(page, f"tools-{name}")
+            shoot(page, IMAGES / f"tools-{name}.png")
+            page.context.close()
+        for name, locale in LANGUAGES.items():
+            for colour in ("light", "dark"):
+                for width, size in (("wide", WIDE), ("phone", PHONE)):
+                    options = {"base_url": url, "locale": locale, "viewport": size, "color_scheme": colour}
+                    with browser.new_context(**options) as context:
+                        take_pages(context.new_page(), password, f"{name}-{colour}-{width}")
         browser.close()
 
 
-def shoot(page: Page, name: str) -> None:
+def take_pages(page: Page, password: str, kind: str) -> None:
+    log_in(page, password)
+    for name, (address, *clicks) in [*PAGES.items()][: None if kind == "en-light-wide" else 6]:
+        page.goto(address)
+        for click in clicks:
+            page.locator(click).locator("visible=true").first.click()
+        shoot(page, EVERY / f"{name}-{kind}.png")
+
+
+def log_in(page: Page, password: str) -> None:
+    page.goto("/admin/login/?next=/admin/%3Fcreated=7d")
+    page.fill("#id_username", "admin")
+    page.fill("#id_password", password)
+    page.locator("#login-form [type=submit]").click()
+
+
+def shoot(page: Page, path: Path) -> None:
     page.wait_for_load_state("networkidle")
     page.evaluate("scrollTo(0, 0)")
-    page.screenshot(path=IMAGES / f"{name}.png")
+    page.screenshot(path=path)
 
 
 if __name__ == "__main__":

@@ -379,7 +379,7 @@ def test_page_of_session_goes_on_in_place(
     def send(*messages: dict[str, Any]) -> None:
         post(port, key, "/api/v1/ingest/", {"sessions": [{"external_id": "in place", "messages": list(messages)}]})
 
-    calls = [{"id": f"c{place}", "name": "count", "args": {}} for place in range(3)]
+    calls = [{"id": f"c{place}", "name": "count", "args": {"from": place}} for place in range(3)]
     run = {"external_id": "a", "role": "assistant", "is_completed": False, "agent_steps": [{"tool_calls": calls[:2]}]}
     send({"external_id": "q", "role": "user", "content": "How many? " * 2_000}, run)
     with logged_in(browser, network, staff, "en") as (page, complaints):
@@ -388,7 +388,7 @@ def test_page_of_session_goes_on_in_place(
         rows = page.locator(".run-row")
         expect(rows).to_have_count(5)  # question, step, two calls, answer
         rows.get_by_text("count").first.click()
-        expect(page.locator(".run-panel h2")).to_have_text("count")
+        expect(page.locator(".run-panel h2")).to_contain_text("count")
         page.locator(".run-fold").nth(1).click()  # the step
         page.evaluate("window.stayed = true")
         send({**run, "agent_steps": [{"tool_calls": calls}]})
