@@ -69,6 +69,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
 def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UUID, UUID]) -> None:
     left, right = runs
     run = staff.get(f"/admin/messages_app/message/{left}/change/")
+    assert f'<a class="tool-button primary" href="{page_of(left)}?good"' in html_of(run)
     assert links_of(run)["Compare"] == page_of(left)
     page = staff.get(page_of(left))
     assert f'href="?other={right}"' in html_of(page)
@@ -76,6 +77,14 @@ def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UU
     assert links_of(page)["Compare with the last good run"] == "?good"
     # Those that are most like it come first.
     assert html_of(page).index(f'href="{page_of(left)}?other={right}"') < html_of(page).index("id_other")
+
+
+def test_failure_that_was_made_good_is_compared_like_any_run(staff: Client, project: Project) -> None:
+    calls = answer()["agent_steps"][0]["tool_calls"]
+    run = store(project, question(), answer(agent_steps=[{"tool_calls": calls[::-1]}])).messages[1].id
+    page = html_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
+    assert f'<a class="tool-button" href="{page_of(run)}">Compare</a>' in page
+    assert f'<li><a href="{page_of(run)}?good">Compare with the last good run</a></li>' in page
 
 
 LIST = "/admin/messages_app/message/?role=assistant"
