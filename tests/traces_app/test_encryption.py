@@ -258,6 +258,10 @@ def test_what_would_look_into_values_is_refused(encrypted: Project, client_of_ke
         response = client_of_key.get(path)
         error = response.json()["error"]
         assert (response.status_code, error["code"], error.get("field")) == (400, "encrypted_project", field), path
+    reader = Client()
+    reader.force_login(User.objects.create_superuser("ada"))
+    page = reader.get(f"/admin/messages_app/message/{message}/compare/?other={message}")
+    assert "This is not possible in a project whose data is encrypted." in page.content.decode()
     snapshot = {"session_id": "weather", "left_out": {"size": 1}}
     response = client_of_key.post("/api/v1/snapshots/", snapshot, content_type="application/json")
     assert (response.status_code, response.json()["error"]["code"]) == (400, "encrypted_project")

@@ -119,7 +119,7 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     ],
     "/api/v1/compare/": lambda: ["?left=s1&right=s2", "?left=s2&right=s1"],
     "/admin/messages_app/message/<uuid:message_id>/compare/": lambda: [
-        f"?with={message.pk}" for message in Message.objects.filter(role="assistant")[:1]
+        f"?other={message.pk}" for message in Message.objects.filter(role="assistant")[:1]
     ],
     "/admin/messages_app/message/<uuid:message_id>/words/": lambda: [every_row()],
     "/admin/messages_app/session/<uuid:session_id>/words/": lambda: [every_row()],

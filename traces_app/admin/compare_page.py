@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django import forms
@@ -16,23 +18,26 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.formats import localize
+from django.utils.timesince import timesince
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from access_app.audit.trail import actor_of, note_objects
 from access_app.db import Database
+from access_app.encryption.errors import NotWhileEncrypted
 from access_app.errors import InvalidInput
 from access_app.models import AuditAction
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
+from messages_app.interruptions import is_interrupted
 from messages_app.models import Message
-from messages_app.queries import message_of_page
-from messages_app.safe_text import message_duration, one_line, tokens_in_words, total_cost_in_words
+from messages_app.queries import as_uuid, message_of_page
+from messages_app.safe_text import message_duration, one_line, total_cost
 from messages_app.sql.beginnings import Beginning
+from messages_app.waiting import waiting_words
 from traces_app.queries.comparison import (
     MOST_NODES,
     Comparison,
-    Node,
     Pair,
     Replay,
     compare,
@@ -42,16 +47,19 @@ from traces_app.queries.comparison import (
 from traces_app.queries.questions import MESSAGES_SEARCHED, last_good_run, question_before
 from traces_app.queries.word_changes import Pieces, WordChanges
 
+from .compare_rows import read_rows, read_values
 from .labels import context_in_session, session_name
+from .outcome import Outcome, outcome_of
+from .run_page import has_deciding_failure
 from .similar_page import similar_context
 
 MOST_CANDIDATES = 20
 MOST_ALIKE = 5
-ANSWER_CHARACTERS = 2_000
-TEXT_CHARACTERS = 300
-"""The longest text of the arguments, thought or result of a step or call."""
+QUESTION_CHARACTERS = 2_000
+NAME_CHARACTERS = 60
 WORDS_SECONDS = 0.5
 """After this time the other changed texts are shown without their changed words."""
+_SIDES = "left", "right"
 
 
 class CompareForm(forms.Form):
@@ -109,16 +117,19 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
         return model_admin.missing(request)
     if "good" in request.GET:
         return _compare_with_good(model_admin, request, message)
+    form = CompareForm(db, scope, request.GET if "other" in request.GET else None)
+    found = None
+    if form.is_valid():
+        try:
+            found = compared_runs(db, message, form.cleaned_data["other"], as_uuid(request.GET.get("at", "")))
+        except NotWhileEncrypted as error:
+            form.add_error("other", error.message)
     context = {
         **context_in_session(model_admin, request, message.session, gettext("Compare runs")),
         "message": message,
-        "form": CompareForm(db, scope, request.GET if "other" in request.GET else None),
+        "form": form,
+        **(found or candidates(db, message)),
     }
-    if context["form"].is_valid():
-        other = context["form"].cleaned_data["other"]
-        context |= compared_runs(db, message, other)
-    else:
-        context |= candidates(db, message)
     return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
 
 
@@ -144,110 +155,114 @@ def _compare_with_good(model_admin: KeysetAdmin, request: HttpRequest, message: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fact:
+class Figure:
     """A figure of both runs."""
 
     label: Any
     left: Any
     right: Any
-
-    @property
-    def is_same(self) -> bool:
-        return bool(self.left == self.right)
+    change: str = ""
+    """The change in percent, of figures that are no counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A step or call of one of the runs, with its texts in pieces."""
+    """One of the runs: how it ended, and what it was asked."""
 
-    node: Node
-    number: int
-    """The number of a step, counted from 1 on this side; 0 for a call."""
-    text: Pieces
-    result: Pieces
+    run: Message
+    name: str
+    outcome: Outcome
+    question: Pieces
 
+    @property
+    def age(self) -> str:
+        return timesince(self.run.created_at, depth=1)
 
-@dataclass(frozen=True, kw_only=True)
-class PairRow:
-    """Two steps or calls that are shown beside each other."""
-
-    pair: Pair
-    left: Side | None
-    right: Side | None
-    is_first_difference: bool
+    @property
+    def has_question(self) -> bool:
+        return any(text for text, _is_changed in self.question)
 
 
-def _rows(pairs: Iterable[Pair], words: WordChanges) -> Iterator[PairRow]:
-    numbers, differs = [0, 0], False
-    for pair in pairs:
-        for side, node in enumerate((pair.left, pair.right)):
-            numbers[side] += node is not None and node.kind == "step"
-        is_first = not differs and pair.change != "same"
-        yield _row(pair, words, numbers, is_first_difference=is_first)
-        differs = differs or is_first
-
-
-def _row(pair: Pair, words: WordChanges, numbers: Sequence[int], *, is_first_difference: bool) -> PairRow:
-    texts, results = (
-        words.of(*(one_line(getattr(node, name) if node else "", TEXT_CHARACTERS) for node in (pair.left, pair.right)))
-        if pair.change == "changed"
-        else [
-            [(one_line(getattr(node, name), TEXT_CHARACTERS), False)] if node else ()
-            for node in (pair.left, pair.right)
-        ]
-        for name in ("text", "result")
-    )
-    left, right = (
-        Side(node=node, number=number if node.kind == "step" else 0, text=text, result=result) if node else None
-        for node, number, text, result in zip((pair.left, pair.right), numbers, texts, results, strict=True)
-    )
-    return PairRow(pair=pair, left=left, right=right, is_first_difference=is_first_difference)
-
-
-def compared_runs(db: Database, message: Message, other: Message) -> dict[str, Any]:
-    """Return the context of the page for two runs."""
-    swap = reverse("admin:messages_app_message_compare", args=[other.pk])
+def compared_runs(db: Database, message: Message, other: Message, at: UUID | None) -> dict[str, Any]:
+    """Return the context of the page for two runs; the pair of the step, call or answer `at` is selected."""
+    runs = message, other
     replay = replay_between(message.session, other.session)
     comparison = compare(db, message.pk, other.pk) if replay is None else _compared_replay(db, message, other, replay)
+    rows = read_rows(db, comparison.pairs, runs, at)
     words = WordChanges(WORDS_SECONDS)
-    rows = list(_rows(comparison.pairs, words))
-    answers = words.of(*(one_line(run.error or run.content, ANSWER_CHARACTERS) for run in (message, other)))
-    asked = _question_of(db, message), _question_of(db, other)
-    questions = words.of(*asked)
+    asked = [_question_of(db, run) for run in runs]
+    swap = reverse("admin:messages_app_message_compare", args=[other.pk])
+    figures, same = _figures(*runs, comparison.pairs)
     return {
         "other": other,
         "replayed_since": None if replay is None else replay.since,
         "comparison": comparison,
         "rows": rows,
-        "differs": any(row.is_first_difference for row in rows),
+        "values": read_values(db, rows.selected, runs, words),
         "most": MOST_NODES,
-        "swapped": f"{swap}?other={message.pk}",
+        "swapped": f"{swap}?{urlencode({'other': message.pk} | ({'at': at} if at else {}))}",
         "sides": [
-            {
-                "message": run,
-                "name": session_name(run.session),
-                "question": question,
-                "answer": answer,
-            }
-            for run, question, answer in zip((message, other), questions, answers, strict=True)
+            Side(run=run, name=session_name(run.session), outcome=_outcome_of(db, run), question=question)
+            for run, question in zip(runs, words.of(*asked), strict=True)
         ],
-        "is_same_question": asked[0] == asked[1],
-        "is_same_answer": (message.content, message.error) == (other.content, other.error),
+        "question": asked[0],
         # Those of a replay are of its last message, so they compare with nothing.
-        "facts": []
-        if replay is not None
-        else [
-            Fact(label=label, left=read(message), right=read(other))
-            for label, read in (
-                (gettext("Duration"), message_duration),
-                (gettext("Steps"), lambda run: run.step_count),
-                (gettext("Tool calls"), lambda run: run.call_count),
-                (gettext("Failed calls"), lambda run: run.failure_count),
-                (gettext("Tokens"), lambda run: tokens_in_words(run.input_tokens, run.output_tokens)),
-                (gettext("Cost"), lambda run: total_cost_in_words(run) or "—"),
-            )
-        ],
+        "figures": figures if replay is None else [],
+        "same": [*([gettext("question")] if asked[0] == asked[1] else []), *same] if replay is None else [],
     }
+
+
+def _outcome_of(db: Database, run: Message) -> Outcome:
+    """Return how a run ended. At most four queries."""
+    return outcome_of(
+        is_completed=run.is_completed,
+        is_interrupted=is_interrupted(run),
+        is_waiting=not run.is_completed and waiting_words(run.session) != "",
+        has_failed=bool(run.error) or (run.failure_count > 0 and has_deciding_failure(db, run.pk)),
+    )
+
+
+def _figures(message: Message, other: Message, pairs: Sequence[Pair]) -> tuple[list[Figure], list[str]]:
+    """Return the figures of two runs, and what has no figure because it is the same."""
+    runs = message, other
+    figures = [
+        Figure(label=label, left=left, right=right, change=_change(*numbers))
+        for label, (left, right), numbers in (
+            (gettext("Failed calls"), [run.failure_count for run in runs], ()),
+            (gettext("Duration"), map(message_duration, runs), [run.duration_ms for run in runs]),
+            (gettext("Steps"), [run.step_count for run in runs], ()),
+            (gettext("Tool calls"), [run.call_count for run in runs], ()),
+            (gettext("Tokens"), [f"{tokens:,}" for tokens in map(_tokens, runs)], map(_tokens, runs)),
+            (gettext("Cost"), [total_cost(run) or "—" for run in runs], [run.cost for run in runs]),
+        )
+    ]
+    same = []
+    steps = [[node for pair in pairs if (node := getattr(pair, side)) and node.kind == "step"] for side in _SIDES]
+    for label, capital, field in (
+        (gettext("agent"), gettext("Agent"), "name"),
+        (gettext("model"), gettext("Model"), "result"),
+    ):
+        left, right = (
+            ", ".join(filter(None, dict.fromkeys(one_line(getattr(node, field), NAME_CHARACTERS) for node in nodes)))
+            for nodes in steps
+        )
+        if left != right:
+            figures.append(Figure(label=capital, left=left or "—", right=right or "—"))
+        elif left:
+            same.append(label)
+    return figures, same
+
+
+def _tokens(run: Message) -> int:
+    return (run.input_tokens or 0) + (run.output_tokens or 0)
+
+
+def _change(left: float | Decimal | None = None, right: float | Decimal | None = None) -> str:
+    """Return the change of a figure in percent; "" if one is unknown, or if there is none."""
+    if not left or right is None or left == right:
+        return ""
+    percent = round(100 * (float(right) / float(left) - 1))
+    return f"{'−' if percent < 0 else '+'}{abs(percent):,} %"
 
 
 def _compared_replay(db: Database, message: Message, other: Message, replay: Replay) -> Comparison:
@@ -280,4 +295,4 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
 
 def _question_of(db: Database, run: Message) -> str:
     """Return the beginning of what the user said last before a run, or ""."""
-    return one_line("".join(question_before(db, run.session_id, run.pk, ANSWER_CHARACTERS)), ANSWER_CHARACTERS)
+    return one_line("".join(question_before(db, run.session_id, run.pk, QUESTION_CHARACTERS)), QUESTION_CHARACTERS)

@@ -151,6 +151,11 @@ def read_deciding_failure(db: Database, message_id: UUID) -> UUID | None:
     return key
 
 
+def has_deciding_failure(db: Database, message_id: UUID) -> bool:
+    """Return whether a failed call decided how a run ended. At most four queries."""
+    return _deciding(db, _skeleton(db, message_id)) is not None
+
+
 def _deciding(db: Database, run: _Skeleton) -> int | None:
     """Return the place of the failed call that decided how the run ended. Two queries, or none without failures."""
     if not run.failed:

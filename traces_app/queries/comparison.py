@@ -67,6 +67,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The tokens of a step, as JSON."""
     cost: Decimal | None = None
     """USD, of a step."""
+    step: tuple[UUID, int] | None = None
+    """The id and iteration of the step, or of the step of a call."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -314,6 +316,7 @@ def _of_step(step: Any) -> Node:
         answered=step.model,
         usage=step.usage_json,
         cost=step.cost,
+        step=(step.pk, step.iteration),
     )
 
 
@@ -329,6 +332,7 @@ def _of_call(call: Any) -> Node:
         duration_ms=call.duration_ms,
         asked=call.asked,
         answered=call.answered,
+        step=(call.step_id, call.step__iteration),
     )
 
 
@@ -358,14 +362,14 @@ class Difference:
     right: Pieces | None
 
 
-_LONGEST = 10_000
+LONGEST = 10_000
 """Characters of a value that are compared in detail."""
 Fields = Mapping[str, Any]
 
 
 def differences(db: Database, pairs: Sequence[Pair], words: WordChanges) -> list[list[Difference]]:
     """Return the fields that differ in each of these pairs, which are `changed`. Six queries, however many pairs."""
-    sides = [_fields_of(db, [getattr(pair, side) for pair in pairs]) for side in ("left", "right")]
+    sides = [fields_of(db, [getattr(pair, side) for pair in pairs]) for side in ("left", "right")]
     return [
         list(_differences(sides[0][pair.left.id], sides[1][pair.right.id], words))
         for pair in pairs
@@ -395,23 +399,23 @@ def _difference(name: str, left: Any, right: Any, words: WordChanges) -> Differe
             left=None if before is None else [(before, True)],
             right=None if after is None else [(after, True)],
         )
-    of_left, of_right = words.of(before[:_LONGEST], after[:_LONGEST])
+    of_left, of_right = words.of(before[:LONGEST], after[:LONGEST])
     return Difference(field=name, left=of_left, right=of_right)
 
 
-def _fields_of(db: Database, nodes: Sequence[Node]) -> dict[UUID, Fields]:
+def fields_of(db: Database, nodes: Sequence[Node]) -> dict[UUID, Fields]:
     """Return what nodes are compared by, by id."""
     fields: dict[UUID, Fields] = {}
     of_kind = {kind: [node.id for node in nodes if node.kind == kind] for kind in ("message", "step", "call")}
     messages = (
         db.rows(Message.with_deleted)
         .filter(pk__in=of_kind["message"])
-        .annotate(content_text=Beginning("content", _LONGEST), error_text=Beginning("error", _LONGEST))
+        .annotate(content_text=Beginning("content", LONGEST), error_text=Beginning("error", LONGEST))
     )
     for pk, content, error in messages.values_list("pk", "content_text", "error_text") if of_kind["message"] else ():
         fields[pk] = {"content": content, "error": error}
     steps = (
-        db.rows(AgentStep.with_deleted).filter(**_among(of_kind["step"])).annotate(text=Beginning("thought", _LONGEST))
+        db.rows(AgentStep.with_deleted).filter(**_among(of_kind["step"])).annotate(text=Beginning("thought", LONGEST))
     )
     for pk, text, agent, model in steps.values_list("pk", "text", "agent_name", "model") if of_kind["step"] else ():
         fields[pk] = {"thought": text, "agent_name": agent, "model": model}
@@ -419,10 +423,10 @@ def _fields_of(db: Database, nodes: Sequence[Node]) -> dict[UUID, Fields]:
         db.rows(ToolCall.with_deleted)
         .filter(**_among(of_kind["call"]))
         .annotate(
-            text=Beginning(_as_text("args"), _LONGEST),
-            output=Beginning("result__output", _LONGEST),
-            error=Beginning("result__error", _LONGEST),
-            data=Beginning(_as_text("result__data"), _LONGEST),
+            text=Beginning(_as_text("args"), LONGEST),
+            output=Beginning("result__output", LONGEST),
+            error=Beginning("result__error", LONGEST),
+            data=Beginning(_as_text("result__data"), LONGEST),
         )
     )
     for pk, status, text, output, error, data in (

@@ -503,7 +503,7 @@ def test_failed_run_leads_to_its_replay_and_snapshots_in_both_languages(
             assert '{"order":2041}' in page.locator(".spans li").nth(1).inner_text().replace(" ", "").replace("\n", "")
             page.get_by_role("link").filter(has=page.locator("time")).first.click()
             expect(page.get_by_role("heading", name=changed)).to_have_count(1)
-            assert "Look up the order, then answer." in page.locator(".snapshot-changes").inner_text()
+            assert "Look up the order, then answer." in page.locator(".compare").inner_text()
             folded = page.locator(".json-tree details").first
             value = folded.locator(".json-value").first
             assert value.is_visible()

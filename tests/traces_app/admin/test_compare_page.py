@@ -1,8 +1,9 @@
-"""The page that shows two runs side by side."""
+"""The page that shows the path of a run beside that of another one."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,7 +16,8 @@ from access_app.models import AuditEntry, Project
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.models import ToolCall
+from traces_app.admin import compare_rows
+from traces_app.models import AgentStep, ToolCall
 
 
 @pytest.fixture
@@ -39,31 +41,109 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     left, right = runs
     page = staff.get(f"{page_of(left)}?other={right}")
     text = text_of(page)
-    assert "= 2 same ≠ 1 changed − 3 only left + 0 only right First difference" in text
-    assert "Failed calls 1 0" in text
-    assert text.count("What is the weather in Shanghai and in Atlantis?") == 2
-    assert "Steps 2 1" in text
     assert (
-        '≠ changed First difference get_weather error 12 ms {"city": " Atlantis "} → unknown city get_weather 12 ms {"city": " Oslo "} → 4 °C'
+        "First difference: step 1, get_weather Failed calls 1 → 0 Duration 142 ms in steps → 52 ms in steps (−63 %)"
         in text
     )
-    assert "− only left search 60 ms" in text
+    assert "Steps 2 → 1 Tool calls 4 → 2 Tokens 150 Cost — Same question = 2 ≠ 1 − 3 + 0" in text
+    assert "2 same, 1 changed, 3 only left, 0 only right" in html_of(page)
+    # The sides, then the rows as on the page of a run, then the answers.
+    assert text.count("What is the weather in Shanghai and in Atlantis? · Weather") == 2
+    assert "Failed · " in text and "Done · " in text
+    for row in (
+        "1 Ask for both cities at once. = same 1 Ask for both cities at once.",
+        "get_weather 上海 31 °C 40 ms = same get_weather 上海 31 °C 40 ms",
+        "get_weather Atlantis error: unknown city 12 ms ≠ changed get_weather Oslo 4 °C 12 ms",
+        "search Atlantis 3 hits 60 ms − only left Answer Shanghai 31 °C; there is no Atlantis. ≠ changed Answer",
+    ):
+        assert row in text
     assert "<mark>&lt;b&gt;</mark>Shanghai <mark>30</mark> °C" in html_of(page)
-    swapped = links_of(page)["Swap sides"]
-    assert "= 2 same ≠ 1 changed − 0 only left + 3 only right" in text_of(staff.get(swapped))
-    assert 'class="compare-changed" id="first-difference"' in html_of(page)
-    assert html_of(page).index('id="first-difference"') < html_of(page).index('class="compare-first"')
-    assert "Weather with errors" in text
-    assert "Weather without errors" in text
-    assert "Step 1 " in text
-    assert "Step 2 " in text
-    failed = ToolCall.objects.get(status="error")
-    assert f"?call={failed.pk}#call-{failed.pk}" in html_of(page)
+    swapped = staff.get(links_of(page)["Swap sides"])
+    assert "= 2 ≠ 1 − 0 + 3" in text_of(swapped)
+    assert "+ only right 2 Ask the researcher." in text_of(swapped)
+    assert "Failed calls 0 → 1" in text_of(swapped)
     # The audit log of the project says which runs were read.
     entry = AuditEntry.objects.filter(object_type="message").order_by("id").first()
     assert entry is not None
     assert (entry.action, entry.project_id) == ("read", Project.objects.get().pk)
     assert entry.detail["ids"] == [str(left), str(right)]
+
+
+def test_first_difference_is_selected_unless_another_row_is(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    left, right = runs
+    url = f"{page_of(left)}?other={right}"
+    page = staff.get(url)
+    assert 'class="pair pair-changed" id="at"' in html_of(page)
+    assert "get_weather Error · Step 1 · 12 ms get_weather Step 1 · 12 ms" in text_of(page)
+    assert "Arguments city: Atlantis Arguments city: Oslo Error unknown city Output 4 °C Answer" in text_of(page)
+    assert "city: <mark>Oslo</mark>" in html_of(page)
+    failed = ToolCall.objects.get(status="error")
+    assert f"/message/{left}/change/?call={failed.pk}#call-{failed.pk}" in html_of(page)
+    assert "No difference" not in text_of(page)
+
+    same = ToolCall.objects.get(call_id="call_a", message_id=left)
+    selected = staff.get(f"{url}&at={same.pk}")
+    assert 'class="pair pair-same" id="at"' in html_of(selected)
+    assert "Arguments the same city: 上海 Arguments the same city: 上海 Output the same 31 °C" in text_of(selected)
+    only_left = staff.get(f"{url}&at={AgentStep.objects.get(message_id=left, iteration=1).pk}")
+    assert "Nothing on this side. Thought Ask the researcher. Answer" in text_of(only_left)
+    answers = staff.get(f"{url}&at={right}")
+    assert html_of(answers).count("Arguments") == 0
+    for other in ("nonsense", str(uuid4())):
+        assert 'class="pair pair-changed" id="at"' in html_of(staff.get(f"{url}&at={other}"))
+
+
+def test_equal_runs_have_no_difference(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    page = staff.get(f"{page_of(runs[0])}?other={runs[0]}")
+    assert "No difference Failed calls 1 Duration" in text_of(page)
+    assert "<summary>= 6 rows</summary>" in html_of(page)
+    # The answers are the selected row then.
+    assert "Answer the same Shanghai 31 °C; there is no Atlantis." in text_of(page)
+
+
+def test_equal_rows_are_folded_unless_one_is_selected(staff: Client, project: Project) -> None:
+    def run_of(name: str, *, fails: bool) -> Any:
+        calls = [{"name": f"tool {n}", "id": str(n), "args": {"n": n}, "result": {"output": "x"}} for n in range(40)]
+        calls[20] |= {"result": {"success": False, "error": f"broken by {name}"} if fails else {"output": "fine"}}
+        return (
+            store(project, answer(agent_steps=[{"thought": "Go.", "tool_calls": calls}]), external_id=name)
+            .messages[0]
+            .id
+        )
+
+    left, right = run_of("bad", fails=True), run_of("good", fails=False)
+    url = f"{page_of(left)}?other={right}"
+    page = html_of(staff.get(url))
+    assert (
+        page.count("<details><summary>= 19 rows</summary>") == 1
+    )  # the step and 18 calls: two stay beside the difference
+    assert page.count("<details><summary>= 17 rows</summary>") == 1
+    folded = ToolCall.objects.get(message_id=left, call_id="3").pk
+    page = html_of(staff.get(f"{url}&at={folded}"))
+    assert page.count("<details open><summary>= 19 rows</summary>") == 1
+    assert page.count("<details><summary>= 17 rows</summary>") == 1
+
+
+def test_rows_beyond_the_maximum_have_beginnings(
+    staff: Client, runs: tuple[UUID, UUID], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_rows, "NODES_WITH_WORDS", 1)
+    text = text_of(staff.get(f"{page_of(runs[0])}?other={runs[1]}"))
+    assert "get_weather Atlantis error: unknown city" in text
+    assert 'get_weather {"city": "上海"} 31 °C 40 ms = same' in text
+    assert "2 Ask the researcher. − only left" in text
+
+
+def test_failure_that_was_made_good_leaves_the_run_done(staff: Client, project: Project) -> None:
+    calls = answer()["agent_steps"][0]["tool_calls"]
+    run = store(project, question(), answer(agent_steps=[{"tool_calls": calls[::-1]}])).messages[1].id
+    page = staff.get(f"{page_of(run)}?other={run}")
+    assert text_of(page).count("Done · ") == 2
+    assert "Failed · " not in text_of(page)
+    # So the page of the run offers the last good run only in its menu.
+    shown = html_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
+    assert f'<a class="tool-button" href="{page_of(run)}">Compare</a>' in shown
+    assert f'<li><a href="{page_of(run)}?good">Compare with the last good run</a></li>' in shown
 
 
 def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UUID, UUID]) -> None:
@@ -77,14 +157,6 @@ def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UU
     assert links_of(page)["Compare with the last good run"] == "?good"
     # Those that are most like it come first.
     assert html_of(page).index(f'href="{page_of(left)}?other={right}"') < html_of(page).index("id_other")
-
-
-def test_failure_that_was_made_good_is_compared_like_any_run(staff: Client, project: Project) -> None:
-    calls = answer()["agent_steps"][0]["tool_calls"]
-    run = store(project, question(), answer(agent_steps=[{"tool_calls": calls[::-1]}])).messages[1].id
-    page = html_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
-    assert f'<a class="tool-button" href="{page_of(run)}">Compare</a>' in page
-    assert f'<li><a href="{page_of(run)}?good">Compare with the last good run</a></li>' in page
 
 
 LIST = "/admin/messages_app/message/?role=assistant"
@@ -121,7 +193,7 @@ def test_action_says_which_rows_can_be_compared(staff: Client, runs: tuple[UUID,
 def test_address_of_a_run_is_accepted(staff: Client, runs: tuple[UUID, UUID], form: str) -> None:
     left, right = runs
     page = staff.get(page_of(left), {"other": form.format(right)})
-    assert "1 changed" in text_of(page)
+    assert "≠ 1" in text_of(page)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +202,8 @@ def test_address_of_a_run_is_accepted(staff: Client, runs: tuple[UUID, UUID], fo
 def test_unknown_run_is_refused_with_a_reason(staff: Client, runs: tuple[UUID, UUID], other: str) -> None:
     page = staff.get(page_of(runs[0]), {"other": other})
     assert page.status_code == 200
-    assert html_of(page).index('role="alert"') < html_of(page).index("compare-candidates")
-    assert "changed" not in text_of(page)
+    assert html_of(page).index('role="alert"') < html_of(page).index("Runs most like this one")
+    assert "≠" not in text_of(page)
     # What there is to compare with stays.
     assert (
         links_of(page)["What is the weather in Shanghai and in Atlantis?"]

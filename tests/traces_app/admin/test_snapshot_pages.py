@@ -15,7 +15,7 @@ from messages_app.models import Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.snapshots import remove_contents, store_snapshots
-from traces_app.models import Snapshot
+from traces_app.models import Snapshot, ToolCall
 from traces_app.queries.json_changes import MISSING, changes
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_snapshots
@@ -90,10 +90,14 @@ def test_comparison_with_replay_leaves_out_what_came_before(staff: Client, proje
         assert "since the snapshot of" in text
         assert "Plan." not in text
         assert all(thought in text for thought in ("Old", "New", "More"))
-        links = [
-            f"/message/{made.messages[place].id}/change/?call=" for made, place in ((source, 1), (fork_, 1), (fork_, 2))
-        ]
-        assert all(link in html_of(page) for link in links)
+        for thought, message in (
+            ("Old.", source.messages[1]),
+            ("New.", fork_.messages[1]),
+            ("More.", fork_.messages[2]),
+        ):
+            at = ToolCall.objects.get(step__thought=thought).pk
+            selected = staff.get(f"/admin/messages_app/message/{left}/compare/?other={right}&at={at}")
+            assert f"/message/{message.id}/change/?call={at}#call-{at}" in html_of(selected)
 
 
 def test_snapshot_is_shown_with_its_difference_to_the_one_before(

@@ -1,0 +1,264 @@
+"""The rows of two compared runs, each a step, call or answer of both or of one, and the values of the selected row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
+from typing import Any
+from uuid import UUID
+
+from django.utils.translation import gettext as _
+
+from access_app.db import Database
+from messages_app.interruptions import shown_error
+from messages_app.models import Message
+from messages_app.safe_text import one_line
+from traces_app.models import ToolCall
+from traces_app.queries.comparison import LONGEST, Change, Node, Pair, fields_of
+from traces_app.queries.word_changes import Pieces, WordChanges
+from tracesite_sdk.records import pg_text
+
+from .display_text import without_tool_json
+from .run_outline import RowWords, read_words
+from .run_tree import Key, step_numbers
+from .telling import LONGEST as LONGEST_WORDS
+from .telling_texts import plain, telling_line
+
+NODES_WITH_WORDS = 1_000
+"""Further rows show the beginnings of their texts, so that 88 MB of arguments and results are not read for one page."""
+LEAST_FOLDED, CONTEXT = 4, 2
+"""Equal rows that are folded, and those beside a difference that are not."""
+ANSWER_CHARACTERS = 2_000
+_BARS_WHOLE = 0.95
+"""The share of rows whose bars are not cut."""
+_OF_STEPS = "agent_name", "model"
+"""Values that are shown only if they differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A step, call or answer of one of the runs."""
+
+    node: Node
+    step: str
+    """The displayed number of its step; "" for an answer."""
+    agent: str
+    """The agent of a step, if it is another one than that of the step before."""
+    words: RowWords
+    share: int | None
+    """Percent of a whole bar, more than 100 for a bar that is cut; None if the duration is unknown."""
+
+    @property
+    def status(self) -> str:
+        """The status of a call in words, unless it succeeded."""
+        is_usual = self.node.kind != "call" or self.node.status == ToolCall.Status.SUCCESS
+        return "" if is_usual else str(ToolCall.Status(self.node.status).label)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Two steps, calls or answers that correspond to each other; None where a run has none."""
+
+    change: Change
+    left: Cell | None
+    right: Cell | None
+
+    @property
+    def shown(self) -> Cell:
+        """The left cell, or else the right one."""
+        cell = self.left or self.right
+        assert cell is not None
+        return cell
+
+    @property
+    def cells(self) -> Sequence[tuple[str, Cell | None]]:
+        return ("left", self.left), ("right", self.right)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """All rows in reading order. The answers are the last one."""
+
+    every: Sequence[Row]
+    selected: Row
+    first_difference: Row | None
+
+    @property
+    def parts(self) -> Iterator[tuple[Sequence[Row], bool]]:
+        """The rows in parts, and whether a part is folded: rows that are equal, but for those beside a difference."""
+        *steps, answers = self.every
+        first = True
+        for is_same, group in groupby(steps, key=lambda row: row.change == "same"):
+            rows = list(group)
+            begin = 0 if first else CONTEXT
+            end = len(rows) - (0 if rows[-1] is steps[-1] else CONTEXT)
+            first = False
+            if is_same and end - begin >= LEAST_FOLDED:
+                yield from ((rows[:begin], False), (rows[begin:end], True), (rows[end:], False))
+            else:
+                yield rows, False
+        yield [answers], False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A value of one side."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueRow:
+    """Values that are shown beside each other."""
+
+    values: Sequence[tuple[str, Value | None, Pieces]]
+    """The side, its value if it has one, and the pieces of its text."""
+    is_same: bool
+
+
+def read_rows(db: Database, pairs: Sequence[Pair], runs: Sequence[Message], at: UUID | None) -> Rows:
+    """Return the rows of two runs and their answers; the row of the step, call or answer `at` is selected, by default the first
+    difference. Three queries."""
+    left, right = map(_answer, runs)
+    answers = Pair(change="same" if _says(runs[0]) == _says(runs[1]) else "changed", left=left, right=right)
+    pairs = [*pairs, answers]
+    words = _read_words(db, pairs)
+    sides = [[node for pair in pairs if (node := getattr(pair, side))] for side in ("left", "right")]
+    numbers = [_numbers(nodes) for nodes in sides]
+    agents = [_changes_of_agent(nodes) for nodes in sides]
+
+    known = sorted(node.duration_ms for nodes in sides for node in nodes if node.duration_ms is not None)
+    longest = max(known[int((len(known) - 1) * _BARS_WHOLE)] if known else 1, 1)
+
+    def cell(pair: Pair, side: int, node: Node | None) -> Cell | None:
+        if node is None:
+            return None
+        # Equal rows have equal words, which are read once.
+        source = pair.left if pair.change == "same" and pair.left else node
+        return Cell(
+            node=node,
+            step=numbers[side][node.step[0]] if node.step else "",
+            agent=node.name if node.id in agents[side] else "",
+            words=words.get(str(source.id)) or _beginning(node),
+            share=None if node.duration_ms is None else 100 * node.duration_ms // longest,
+        )
+
+    rows = [Row(change=pair.change, left=cell(pair, 0, pair.left), right=cell(pair, 1, pair.right)) for pair in pairs]
+    first = next((row for row in rows if row.change != "same"), None)
+    at_row = next((row for row in rows for _side, one in row.cells if one and one.node.id == at), None)
+    return Rows(every=rows, selected=at_row or first or rows[-1], first_difference=first)
+
+
+def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChanges) -> list[ValueRow]:
+    """Return the values of a row: those that both sides have, then the results that only one has, such as an error beside an
+    output, and last what the runs answered. One query, or none for the row of the answers."""
+    nodes = [cell.node if cell else None for _side, cell in row.cells]
+    stored = fields_of(db, [node for node in nodes if node is not None and node.kind != "message"])
+    texts = [{name: _text(stored.get(node.id, {}).get(name)) for name in _labels()} if node else {} for node in nodes]
+    shared = [name for name in _labels() if all(side.get(name) for side in texts)]
+    alone = ([name for name, text in side.items() if text and name not in shared] for side in texts)
+    found = []
+    for names in [*((name, name) for name in shared), *zip_longest(*alone)]:
+        left, right = (
+            Value(label=_labels()[name], text=side[name]) if name else None
+            for side, name in zip(texts, names, strict=True)
+        )
+        if names[0] not in _OF_STEPS or left != right:
+            found.append(_value_row(left, right, words))
+    told = [Value(label=_label_of_answer(run), text=_answered(run)) for run in runs]
+    return [*found, _value_row(told[0], told[1], words)]
+
+
+def _value_row(left: Value | None, right: Value | None, words: WordChanges) -> ValueRow:
+    pieces = words.of(left.text if left else "", right.text if right else "")
+    return ValueRow(values=[("left", left, pieces[0]), ("right", right, pieces[1])], is_same=left == right)
+
+
+def _label_of_answer(run: Message) -> str:
+    if run.error:
+        return _("Error")
+    name = one_line(run.session.end_user, 40)
+    return _("What %(name)s was told") % {"name": name} if name else _("Answer")
+
+
+def _answered(run: Message) -> str:
+    said = shown_error(run.error) or without_tool_json(run.content).strip()
+    return _cut(said, ANSWER_CHARACTERS) or (_("(empty)") if run.is_completed else _("Not finished yet."))
+
+
+def _labels() -> Mapping[str, str]:
+    """Return the labels of the values that are shown, in order."""
+    return {
+        "thought": _("Thought"),
+        "agent_name": _("Agent"),
+        "model": _("Model"),
+        "args": _("Arguments"),
+        "error": _("Error"),
+        "output": _("Output"),
+        "data": _("Data"),
+    }
+
+
+def _text(value: Any) -> str:
+    """Return a value as text, an object with a line for each of its fields."""
+    if isinstance(value, dict):
+        value = "\n".join(
+            f"{name}: {one if isinstance(one, str) else pg_text.json(one)}" for name, one in value.items()
+        )
+    text = value if isinstance(value, str) else "" if value is None else pg_text.json(value)
+    return _cut(text, LONGEST - 1)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def _says(run: Message) -> tuple[str, str]:
+    return run.content, run.error
+
+
+def _answer(run: Message) -> Node:
+    return Node(
+        kind="message",
+        id=run.pk,
+        message_id=run.pk,
+        name="",
+        text=plain(run.content) or ("" if run.error else _answered(run)),
+        result=telling_line(shown_error(run.error)),
+        status="error" if run.error else "",
+        duration_ms=None,
+        asked="",
+        answered="",
+    )
+
+
+def _numbers(nodes: Sequence[Node]) -> dict[UUID, str]:
+    """Return the displayed numbers of the steps of nodes, which begin anew with each run."""
+    numbers: dict[UUID, str] = {}
+    for _run, below in groupby(nodes, key=lambda node: node.message_id):
+        steps = dict(node.step for node in below if node.step)
+        numbers |= step_numbers(list(steps.items()))
+    return numbers
+
+
+def _changes_of_agent(nodes: Sequence[Node]) -> Collection[UUID]:
+    """Return the steps whose agent is another one than that of the step before."""
+    steps = [node for node in nodes if node.kind == "step"]
+    before = ["", *(step.name for step in steps)]
+    return {step.id for step, name in zip(steps, before, strict=False) if step.name != name}
+
+
+def _read_words(db: Database, pairs: Sequence[Pair]) -> Mapping[Key, RowWords]:
+    different = [node for pair in pairs if pair.change != "same" for node in (pair.left, pair.right)]
+    same = [pair.left for pair in pairs if pair.change == "same"]
+    read = [node for node in (*different, *same) if node and node.kind != "message"][:NODES_WITH_WORDS]
+    return read_words(db, [node.id for node in read], message_id__in={node.message_id for node in read})
+
+
+def _beginning(node: Node) -> RowWords:
+    """Return the words of an answer, or those of a row without others."""
+    result = "" if node.kind == "step" else one_line(node.result, LONGEST_WORDS)
+    text = one_line(node.text, LONGEST_WORDS)
+    return RowWords(text=text, error=result) if node.status == "error" else RowWords(text=text, note=result)
