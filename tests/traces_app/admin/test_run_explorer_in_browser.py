@@ -35,6 +35,13 @@ ROWS_ABUT = """() => {
 WIDER = """() => [':root', '#container', '#content', '.run-header', '.run-header > div', '.split', '.path', '.side', '.run-list']
   .flatMap((wanted) => [...document.querySelectorAll(wanted)].map((part) => [wanted, part]))
   .filter(([, part]) => part.scrollWidth > part.clientWidth + 1).map(([wanted]) => wanted)"""
+# Whether the element of one of the rows is in the document after scrolling.
+SCROLL_BY = """async ([by, place]) => {
+  const row = document.querySelectorAll('.run-row')[place ?? 20];
+  document.querySelector('.run-list').scrollTop += by;
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return row.isConnected;
+}"""
 SCROLL = """async (list) => {
   for (let top = 0; top < list.scrollHeight; top += 1_000) {
     list.scrollTop = top;
@@ -590,6 +597,29 @@ def test_rows_fetch_their_words_in_sight(run: str, session_key: str, browser: Br
         page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         expect(row(page, "after_a_gap").locator(".run-note")).to_have_text("ok")
         assert len(asked) <= before + 1
+        assert complaints == []
+
+
+def test_rows_that_stay_in_sight_keep_their_elements(
+    run: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(run)
+        expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "3031")
+        for by, row_in_sight in ((140, 20), (-84, 15), (4_000, None), (-1_000, None)):
+            kept = page.evaluate(SCROLL_BY, [by, row_in_sight])
+            assert kept is (row_in_sight is not None)
+            assert page.evaluate(ROWS_ABUT)
+            expect(page.locator(".run-row").nth(15)).to_be_in_viewport()
+        # What changes is made anew, and all of it is what it would be at once.
+        row(page, "tool_110").click()
+        expect(page.locator(".run-row[aria-selected=true]")).to_have_count(1)
+        page.keyboard.press("j")
+        expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("tool_111")
+        page.get_by_role("button", name="Time", exact=True).click()
+        expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("tool_111")
+        page.wait_for_function(ROWS_ABUT)
         assert complaints == []
 
 

@@ -57,6 +57,9 @@ const wordsOf = new Map(); // of the rows that were in sight: text, error and no
 const asked = new Set(); // the rows whose words are on their way, without those that changed meanwhile
 let isAsking = false;
 let shown = []; // the rows of the present view, in order
+let indexOf = new Int32Array(0); // in `shown` by row, -1 for a row that the view does not show
+const drawn = new Map(); // the rows in the document: their elements
+let viewHeight = 0; // of the list: noted, because asking for it makes the browser compute the layout
 let selected = -1;
 let view = "text";
 let tab = "result";
@@ -203,7 +206,7 @@ const adopt = (columns) => {
   mark();
   sayPlace();
   refresh();
-  const index = topId === undefined ? -1 : shown.indexOf(place.get(topId));
+  const index = (topId === undefined ? undefined : indexOf[place.get(topId)]) ?? -1;
   if (isAtTheEnd) {
     list.scrollTop = list.scrollHeight;
   } else if (index >= 0) {
@@ -235,6 +238,7 @@ const choose = () => {
   list.classList.toggle("roomy", isRoomy());
   const isReady = outline.is_whole || (view === "steps" && !onlyFailures);
   shown = [];
+  indexOf = new Int32Array(outline.ids.length).fill(-1);
   if (isReady) {
     const wanted = onlyFailures ? withAncestors((row) => outline.statuses[row] === FAILED) : null;
     let below = Infinity; // rows deeper than this are folded away
@@ -244,6 +248,7 @@ const choose = () => {
       }
       below = isFolded(row) ? outline.depths[row] : Infinity;
       if (wanted === null || wanted[row]) {
+        indexOf[row] = shown.length;
         shown.push(row);
       }
     }
@@ -254,7 +259,7 @@ const choose = () => {
   part("empty").hidden = !isReady || shown.length > 0;
   part("loading").hidden = outline.is_whole;
   paintMarks();
-  paintSoon();
+  redraw();
 };
 
 const withAncestors = (isWanted) => {
@@ -368,7 +373,6 @@ const rowElement = (row, index) => {
   made.setAttribute("aria-level", outline.depths[row] + 1);
   made.setAttribute("aria-setsize", shown.length);
   made.setAttribute("aria-posinset", index + 1);
-  made.setAttribute("aria-selected", row === selected);
   if (hasChildren(row)) {
     made.setAttribute("aria-expanded", !isFolded(row));
   }
@@ -391,7 +395,7 @@ const rowElement = (row, index) => {
 
 // --- The map at the edge: where failures and calls without a result are, what is in sight, and what is selected ----------------
 
-const shareOf = (index) => (100 * index) / Math.max(shown.length, list.clientHeight / rowHeight);
+const shareOf = (index) => (100 * index) / Math.max(shown.length, viewHeight / rowHeight);
 
 const paintMarks = () => {
   const marks = new Map();
@@ -411,31 +415,45 @@ const paintMarks = () => {
   );
 };
 
-const paintMap = () => {
+const paintMap = (top) => {
   const inSight = part("window");
-  inSight.style.top = `${shareOf(list.scrollTop / rowHeight)}%`;
-  inSight.style.height = `${shareOf(list.clientHeight / rowHeight)}%`;
-  const index = shown.indexOf(selected);
+  inSight.style.top = `${shareOf(top / rowHeight)}%`;
+  inSight.style.height = `${shareOf(viewHeight / rowHeight)}%`;
+  const index = indexOf[selected] ?? -1;
   part("here").hidden = index < 0;
   part("here").style.top = `${shareOf(index)}%`;
 };
 
+// Rows that stay in sight keep their elements: while one scrolls, only those that come into sight are made.
 const paint = () => {
   painting = false;
-  paintMap();
-  const first = isRoomy() ? 0 : Math.max(Math.floor(list.scrollTop / rowHeight) - SPARE, 0);
-  const last = isRoomy() ? shown.length : Math.min(Math.ceil((list.scrollTop + list.clientHeight) / rowHeight) + SPARE, shown.length);
-  const made = document.createDocumentFragment();
-  for (let index = first; index < last; index += 1) {
-    made.append(rowElement(shown[index], index));
+  const top = list.scrollTop;
+  const first = isRoomy() ? 0 : Math.max(Math.floor(top / rowHeight) - SPARE, 0);
+  const last = isRoomy() ? shown.length : Math.min(Math.ceil((top + viewHeight) / rowHeight) + SPARE, shown.length);
+  for (const [row, made] of drawn) {
+    if (indexOf[row] < first || indexOf[row] >= last) {
+      made.remove();
+      drawn.delete(row);
+    }
   }
-  rows.replaceChildren(made);
-  const active = document.getElementById(`run-row-${selected}`);
-  if (active) {
-    list.setAttribute("aria-activedescendant", active.id);
+  let next = rows.firstChild;
+  for (let index = first; index < last; index += 1) {
+    const row = shown[index];
+    const made = drawn.get(row) ?? rowElement(row, index);
+    made.ariaSelected = row === selected;
+    drawn.set(row, made);
+    if (made === next) {
+      next = next.nextSibling;
+    } else {
+      rows.insertBefore(made, next);
+    }
+  }
+  if (drawn.has(selected)) {
+    list.setAttribute("aria-activedescendant", `run-row-${selected}`);
   } else {
     list.removeAttribute("aria-activedescendant");
   }
+  paintMap(top);
   readWords(shown.slice(first, last));
 };
 
@@ -444,6 +462,15 @@ const paintSoon = () => {
     painting = true;
     requestAnimationFrame(paint);
   }
+};
+
+// Makes rows anew, all of them if none is given, because they look different now.
+const redraw = (changed = [...drawn.keys()]) => {
+  for (const row of changed) {
+    drawn.get(row)?.remove();
+    drawn.delete(row);
+  }
+  paintSoon();
 };
 
 // Asks for the words of rows in sight that have none yet. One request at a time: who scrolls far asks for what he sees at its end.
@@ -460,7 +487,7 @@ const readWords = async (inSight) => {
   isAsking = false;
   if (answer) {
     asked.forEach((id) => wordsOf.set(id, answer[id] ?? {}));
-    paintSoon();
+    redraw([...asked].map((id) => place.get(id)));
   }
   asked.clear();
 };
@@ -483,9 +510,9 @@ const reveal = (row) => {
     requestAnimationFrame(() => document.getElementById(`run-row-${row}`)?.scrollIntoView({ block: "nearest" }));
     return;
   }
-  const top = shown.indexOf(row) * rowHeight;
-  if (top >= 0 && (top < list.scrollTop || top + rowHeight > list.scrollTop + list.clientHeight)) {
-    list.scrollTop = top - list.clientHeight / 3;
+  const top = indexOf[row] * rowHeight;
+  if (top >= 0 && (top < list.scrollTop || top + rowHeight > list.scrollTop + viewHeight)) {
+    list.scrollTop = top - viewHeight / 3;
   }
 };
 
@@ -544,7 +571,7 @@ const zoom = (from, to) => {
   const start = Math.min(Math.max(from, whole.from), Math.max(whole.to - width, whole.from));
   span = { from: start, to: Math.min(start + width, whole.to) };
   paintAxis();
-  paintSoon();
+  redraw();
 };
 
 // Zooms around the selected row, or around the middle.
@@ -820,7 +847,7 @@ const load = async (row, id = outline.ids[row]) => {
 // --- Moving about -------------------------------------------------------------------------------------------------------
 
 const move = (by) => {
-  const index = shown.indexOf(selected);
+  const index = indexOf[selected] ?? -1;
   const next = index < 0 ? (by > 0 ? 0 : shown.length - 1) : index + by;
   if (next >= 0 && next < shown.length) {
     select(shown[next]);
@@ -876,7 +903,7 @@ const mark = () => {
     }
   }
   part("matches").hidden = foundRows.length === 0;
-  paintSoon();
+  redraw();
 };
 
 const sayPlace = () => {
@@ -954,6 +981,7 @@ const show = (wanted) => {
   for (const tool of root.querySelectorAll("[data-only]")) {
     tool.hidden = !tool.dataset.only.split(" ").includes(view);
   }
+  viewHeight = list.clientHeight;
   refresh();
   if (view === "text") {
     // The server searches for the text of the page.
@@ -1028,6 +1056,10 @@ const listen = () => {
     one.addEventListener("click", () => changeView(one.dataset.viewButton));
   }
   list.addEventListener("scroll", paintSoon, { passive: true });
+  new ResizeObserver(() => {
+    viewHeight = list.clientHeight;
+    paintSoon();
+  }).observe(list);
   part("map").addEventListener("pointerdown", (event) => {
     const box = part("map").getBoundingClientRect();
     list.scrollTop = ((event.clientY - box.top) / box.height) * Math.max(shown.length * rowHeight, list.clientHeight) - list.clientHeight / 2;
