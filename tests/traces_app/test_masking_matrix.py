@@ -123,12 +123,24 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     ],
     "/admin/messages_app/message/<uuid:message_id>/words/": lambda: [every_row()],
     "/admin/messages_app/session/<uuid:session_id>/words/": lambda: [every_row()],
+    "/admin/messages_app/message/<uuid:message_id>/outline/<uuid:node_id>/": lambda: ["", "?good"],
+    "/admin/messages_app/message/<uuid:message_id>/steps/<uuid:step_id>/input/": lambda: ["", "?part"],
     "/admin/messages_app/message/<uuid:message_id>/search/": lambda: ["?q=about", "?q=planted"],
     "/admin/messages_app/session/": lambda: ["", "?q=about", "?q=planted"],
     "/admin/messages_app/message/": lambda: ["", "?q=about"],
     "/admin/traces_app/toolcall/": lambda: ["", "?q=about"],
 }
 """The queries that show the most, where a route takes any."""
+OF_NODES = {"/admin/messages_app/message/<uuid:message_id>/spans/": "?call={}"}
+"""Queries for each step and call of the message of a route."""
+FOLLOWED = frozenset(
+    """
+    /admin/messages_app/message/<uuid:message_id>/spans/
+    /admin/messages_app/message/<uuid:message_id>/steps/<uuid:step_id>/input/
+    /admin/traces_app/toolcall/<path:object_id>/change/
+    """.split()  # noqa: SIM905, a list of strings would be harder to read
+)
+"""Routes that lead to the page of a run, where the server shows what they are about."""
 EVERY = frozenset(
     """
     /admin/messages_app/message/<path:object_id>/change/
@@ -251,6 +263,10 @@ def addresses(path: str, *, of_everything: bool = False) -> Iterator[str]:
     for number, values in enumerate(islice(values_for(path), most)):
         where = re.sub(r"<(?:\w+:)?(\w+)>", lambda found: values[found[1]], path)  # noqa: B023 - used at once
         yield from (f"{where}{query}" for query in (queries if number < SOME else queries[:2]))
+    if path in OF_NODES:
+        for node in chain(AgentStep.objects.all(), ToolCall.objects.all()):
+            where = path.replace("<uuid:message_id>", str(node.message_id))
+            yield f"{where}{OF_NODES[path].format(node.pk)}"
 
 
 # --- Ways out ---------------------------------------------------------------------------------------------------------
@@ -265,7 +281,8 @@ def routes(reader: Reader, *, of_everything: bool = False) -> Iterator[tuple[str
         client = reader.login if path.startswith("/admin/") else reader.key
         if client is None:
             continue
-        answers = [client.get(address) for address in addresses(path, of_everything=of_everything)]
+        follow = path in FOLLOWED
+        answers = [client.get(address, follow=follow) for address in addresses(path, of_everything=of_everything)]
         assert [(path, answer.status_code) for answer in answers if answer.status_code >= 500] == []
         texts = [answer.getvalue().decode() for answer in answers]
         statuses = {answer.status_code for answer in answers}

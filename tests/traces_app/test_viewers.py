@@ -99,7 +99,8 @@ def paths_of(project: Project, **external_ids: str) -> list[str]:
 
 def seen_by(client: Client, paths: list[str], secrets: tuple[str, ...]) -> set[str]:
     """Return the paths that show any of the secrets."""
-    texts = {path: client.get(path).getvalue().decode() for path in paths}
+    # The address of a call leads to the page of its run.
+    texts = {path: client.get(path, follow=True).getvalue().decode() for path in paths}
     assert all("found" in texts[path] for path in paths if path in ("/api/v1/messages/", "/api/v1/tool-calls/"))
     return {path for path, text in texts.items() for secret in secrets if secret in text}
 

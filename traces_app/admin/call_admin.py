@@ -1,4 +1,4 @@
-"""The admin of tool calls: their list, their errors and the page of one call."""
+"""The admin of tool calls: their list and their errors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import F, Q, QuerySet, TextField
 from django.db.models.functions import Cast
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -50,9 +48,9 @@ from .filters import (
     CallToolFilter,
     MessageIdFilter,
 )
-from .labels import NAME_CHARACTERS, badge, found_terms, session_name
+from .labels import NAME_CHARACTERS, badge, found_terms
 from .periods import page_of_period
-from .run_page import pages_of_failures_like, read_call, step_number
+from .run_page import url_in_run
 from .text_search import named_or_saying, with_found
 
 
@@ -172,35 +170,21 @@ class ToolCallAdmin(KeysetAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show a single call, with values that are too long for the page of the run."""
+        """Lead to the call in its run."""
         db = database(request)
         if not self.has_view_permission(request):
             raise PermissionDenied
         key = as_uuid(unquote(object_id))
-        call = read_call(db, key) if key is not None else None
-        if call is None or call.texts is None or not self.has_view_permission(request, call.texts.row):
+        calls = db.rows(ToolCall.with_deleted).only("project", "message")
+        call = None if key is None else calls.filter(pk=key).first()
+        if call is None or not self.has_view_permission(request, call):
             return self.missing(request)
-        row = call.texts.row
-        context = {
-            **self.admin_site.each_context(request),
-            "title": capfirst(self.opts.verbose_name),
-            "tab_title": f"{one_line(str(row.tool), NAME_CHARACTERS)} · {session_name(row.message.session)}",
-            "opts": self.opts,
-            "call": call,
-            "row": row,
-            "step_number": step_number(db, row.step),
-            "session": row.message.session,
-            "session_name": session_name(row.message.session),
-            "alone": True,
-            "failures_like": pages_of_failures_like(db, row),
-            **(extra_context or {}),
-        }
-        return TemplateResponse(request, "admin/traces_app/call_page.html", context)
+        return HttpResponseRedirect(_address(call))
 
     @admin.display(description=gettext_lazy("tool"))
     def tool_name(self, row: ToolCall) -> SafeString:
         name = marked(one_line(str(row.tool), NAME_CHARACTERS), found_terms(row, "tool"))
-        return format_html('<a href="{}">{}</a>', url_in_run(row), name)
+        return format_html('<a href="{}">{}</a>', _address(row), name)
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, row: ToolCall) -> SafeString:
@@ -211,7 +195,7 @@ class ToolCallAdmin(KeysetAdmin):
         if not row.shown_error:
             return visible("")
         shown = marked(one_line(row.shown_error, NAME_CHARACTERS), found_terms(row, "error"))
-        return format_html('<a href="{}">{}</a>', url_in_run(row), shown)
+        return format_html('<a href="{}">{}</a>', _address(row), shown)
 
     @admin.display(description=gettext_lazy("session"))
     def in_session(self, row: Any) -> SafeString:
@@ -252,7 +236,6 @@ class ToolCallAdmin(KeysetAdmin):
         return moment(ids.created_at_of(row.pk))
 
 
-def url_in_run(call: ToolCall) -> str:
-    """Return the URL of a call in the page of its message."""
-    url = reverse("admin:messages_app_message_change", args=[quote(call.message_id)])
-    return f"{url}?call={call.pk}#call-{call.pk}"
+def _address(call: ToolCall) -> str:
+    """Return the URL of a call in its run, and of its place in the text."""
+    return f"{url_in_run(call.message_id, call.pk)}#call-{call.pk}"

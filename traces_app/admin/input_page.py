@@ -1,17 +1,20 @@
-"""The page of a model's input at a step: the system prompt, the messages, the tools and the parameters."""
+"""The input of a model at a step as a conversation: what was said, called and returned, then the tools and the parameters.
+
+It is a part of the panel of the step: with its own address, so that it is read only when somebody wants to see it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from msgspec import UNSET, Raw
 
 from access_app.db import Database
@@ -21,67 +24,111 @@ from messages_app.safe_text import Excerpt, excerpt
 from traces_app.models import AgentStep
 from traces_app.queries.contexts import InputsTooLarge, inputs, step_with_input
 from traces_app.queries.schemas.contexts import ModelInput
-from tracesite_sdk.normalize.json_values import fields, text
+from tracesite_sdk.normalize import pricing
+from tracesite_sdk.normalize.json_values import fields, items, text
+from tracesite_sdk.transcripts.parsing.message_shapes import ParsedMessage, messages_in
 
 from .conversation import ids_below
-from .labels import context_in_session
-from .run_page import step_number
+from .run_page import url_in_run, words_of_tokens
 
 MOST_ITEMS = 500
-"""Messages or tools on the page; the API has all."""
+"""Messages or tools that are shown; the download has all."""
 _TOTAL_CHARACTERS = 2_000_000
 _MOST_CHARACTERS = 20_000
+_PART_CHARACTERS = 100
+"""What a part of a message costs beside its text, so that many empty ones are cut, too."""
+_ROLES = {
+    "system": gettext_lazy("System"),
+    "user": gettext_lazy("User"),
+    "assistant": gettext_lazy("Assistant"),
+    "tool": gettext_lazy("Tool"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
-    """A message or a tool."""
+class Part:
+    """A text, call, result or anything else in a message."""
 
+    kind: str
+    """text, reasoning, call, result, failed (a result), or other."""
     name: str
-    """The role of a message, the name of a tool."""
+    """The tool of a call or result."""
     content: Excerpt
-    """Its text; empty if it has none."""
-    others: Excerpt
-    """Everything else of it, as JSON; empty if there is nothing."""
-    is_new: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """A message."""
+
+    role: str
+    """A key of _ROLES; "" if it is no message of a known shape."""
+    label: str
+    """The role in words, otherwise the type of what it is; may be empty."""
+    name: str
+    """The name of who said it."""
+    parts: Sequence[Part]
+    left_out: int
+    """Further parts."""
+    is_new: bool
     """False for a message that the previous request of the run had, too."""
+
+
+class Tool(NamedTuple):
+    name: str
+    content: Excerpt
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputPage:
     """The input of a step. Items beyond MOST_ITEMS are left out: of the messages the oldest."""
 
-    system: Item | None
-    messages: Sequence[Item]
-    tools: Sequence[Item]
+    messages: Sequence[Said]
+    """The system prompt first."""
+    tools: Sequence[Tool]
     parameters: Excerpt | None
     message_count: int
+    hidden: int
+    """How many of the oldest messages are left out."""
     tool_count: int
     repeated: int
     """How many messages the previous request of the run had, too."""
 
+    @property
+    def before(self) -> Sequence[Said]:
+        return [said for said in self.messages if not said.is_new]
+
+    @property
+    def new(self) -> Sequence[Said]:
+        return [said for said in self.messages if said.is_new]
+
 
 def show_input(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
-    """Show what the model of a step was asked."""
+    """Send what the model of a step was asked as a part for the panel of the run; without `?part`, lead to the run with it."""
     db = database(request)
     step = step_with_input(db, model_admin.scope(request), message_id, step_id)
     if step is None:
         return model_admin.missing(request)
     model_admin.note(request, step.message)
-    title = _("Model input of step %(number)s") % {"number": step_number(db, step)}
+    if "part" not in request.GET:
+        return HttpResponseRedirect(f"{url_in_run(message_id, step_id, tab='input')}#selected")
+    return TemplateResponse(request, "admin/traces_app/input.html", {"asked": input_context(db, step)})
+
+
+def input_context(db: Database, step: AgentStep) -> dict[str, Any]:
+    """Return what the template shows as `asked` of a step with its message and session."""
     asked, problem = None, ""
     try:
         asked = read_input(db, step)
     except InputsTooLarge as error:
         problem = error.message
-    context = {
-        **context_in_session(model_admin, request, step.message.session, title),
+    return {
         "step": step,
-        "message": step.message,
+        "session": step.message.session,
+        "is_deleted": step.message.deleted_at or step.message.session.deleted_at,
         "input": asked,
         "problem": problem,
+        "tokens": words_of_tokens(pricing.tokens_of(step.usage)),
     }
-    return TemplateResponse(request, "admin/traces_app/input_page.html", context)
 
 
 def read_input(db: Database, step: AgentStep) -> InputPage | None:
@@ -99,8 +146,7 @@ def read_input(db: Database, step: AgentStep) -> InputPage | None:
         found = inputs(db, {key})
     if key not in found:
         return None
-    known = found[earlier].messages if before is not None and earlier in found else []
-    return _page(found[key], sum(1 for _same in takewhile(_is_same, zip(known, found[key].messages, strict=False))))
+    return _page(found[key], found.get(earlier) if before is not None else None)
 
 
 def _request_before(db: Database, step: AgentStep) -> AgentStep | None:
@@ -120,46 +166,115 @@ def _is_same(pair: tuple[Raw, Raw]) -> bool:
     return bytes(pair[0]) == bytes(pair[1])
 
 
-def _page(asked: ModelInput, repeated: int) -> InputPage:
+def _page(asked: ModelInput, known: ModelInput | None) -> InputPage:
+    repeated = 0
+    if known is not None:
+        repeated = sum(1 for _same in takewhile(_is_same, zip(known.messages, asked.messages, strict=False)))
     tools = [] if asked.tools is UNSET else list(asked.tools)
     hidden = max(len(asked.messages) - MOST_ITEMS, 0)
     limit = min(_TOTAL_CHARACTERS // max(len(asked.messages) - hidden + len(tools[:MOST_ITEMS]), 1), _MOST_CHARACTERS)
+    said = []
+    if asked.system is not UNSET:
+        is_new = known is None or known.system is UNSET or not _is_same((known.system, asked.system))
+        prompt = {"role": "system", "content": msgspec.json.decode(asked.system)}
+        said.append(_said(prompt, {}, limit, is_new=is_new))
+    names: dict[str, str] = {}
+    """The tools of the calls, by the ids that their results refer to."""
+    for place, raw in enumerate(asked.messages[hidden:], hidden):
+        said.append(_said(msgspec.json.decode(raw), names, limit, is_new=place >= repeated))
     return InputPage(
-        system=None if asked.system is UNSET else _item(asked.system, "", limit),
-        messages=[
-            _item(raw, "role", limit, is_new=place >= repeated)
-            for place, raw in enumerate(asked.messages)
-            if place >= hidden
-        ],
-        tools=[_item(raw, "name", limit) for raw in tools[:MOST_ITEMS]],
-        parameters=None
-        if asked.parameters is UNSET
-        else _code(msgspec.json.decode(asked.parameters), _MOST_CHARACTERS),
+        messages=said,
+        tools=[_tool(msgspec.json.decode(raw), limit) for raw in tools[:MOST_ITEMS]],
+        parameters=None if asked.parameters is UNSET else _shown(_pretty(asked.parameters), _MOST_CHARACTERS),
         message_count=len(asked.messages),
+        hidden=hidden,
         tool_count=len(tools),
         repeated=repeated,
     )
 
 
-def _item(raw: Raw, key: str, limit: int, *, is_new: bool = True) -> Item:
-    value = msgspec.json.decode(raw)
-    named = fields(value)
-    # OpenAI has the name of a tool one level deeper, and the Responses API has items with a type instead of a role.
-    names = (named.get(key), fields(named.get("function")).get(key), named.get("type"))
-    content, others = (value, None) if isinstance(value, str) else (named.get("content"), value)
-    if isinstance(others, dict):
-        known = ("content", key) if isinstance(content, str) else (key,)
-        others = {name: item for name, item in others.items() if name not in known and item is not None}
-    return Item(
-        name=next(filter(None, map(text, names)), ""),
-        content=_shown(content if isinstance(content, str) else "", limit),
-        others=_code(others, limit) if others else _shown("", limit),
+def _said(value: Any, names: dict[str, str], limit: int, *, is_new: bool) -> Said:
+    """Return a message. What is none, or several, is shown as it is."""
+    found = messages_in(value)
+    if len(found) != 1:
+        values = [] if value is None else [("text" if isinstance(value, str) else "other", "", value)]
+        label = text(fields(value).get("type")) or ""
+        return Said(role="", label=label, name="", parts=_parts(values, limit), left_out=0, is_new=is_new)
+    (message,) = found
+    names.update((call.id, call.name) for call in message.calls if call.id)
+    values = list(_values(message, names))
+    parts = _parts(values, limit)
+    return Said(
+        role=message.role,
+        label=str(_ROLES[message.role]),
+        # A result names its tool itself.
+        name="" if message.role == "tool" else message.name or "",
+        parts=parts,
+        left_out=len(values) - len(parts),
         is_new=is_new,
     )
 
 
-def _code(value: Any, limit: int) -> Excerpt:
-    return _shown(msgspec.json.format(msgspec.json.encode(value)).decode(), limit)
+def _parts(values: Sequence[tuple[str, str, Any]], limit: int) -> list[Part]:
+    """Return the first parts, with `limit` characters in all."""
+    parts: list[Part] = []
+    for kind, name, value in values:
+        if limit <= 0:
+            break
+        written = value if isinstance(value, str) else _pretty(msgspec.json.encode(value))
+        parts.append(Part(kind=kind, name=name, content=_shown(written, limit)))
+        limit -= len(written) + _PART_CHARACTERS
+    return parts
+
+
+def _values(message: ParsedMessage, names: dict[str, str]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the kind, the tool and the value of each part of a message."""
+    if message.reasoning:
+        yield "reasoning", "", message.reasoning
+    yield from _contents("text", "", message.content)
+    for call in message.calls:
+        yield "call", call.name, _args(call.args)
+    for result in message.results:
+        kind = "failed" if result.failed else "result"
+        yield from _contents(
+            kind, next(filter(None, map(names.get, result.call_ids)), result.name or ""), result.output
+        )
+        if result.data is not None:
+            yield "other", "", result.data
+    others = [message.metadata, *(call.metadata for call in message.calls), *(one.metadata for one in message.results)]
+    yield from (("other", "", metadata) for metadata in others if metadata)
+
+
+def _contents(kind: str, name: str, content: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield a text, or the parts of a content, of which the first has the name."""
+    for part in items(content) or [content]:
+        only = fields(part)
+        is_text = only.keys() == {"type", "text"} and isinstance(only["text"], str)
+        shown = only["text"] if is_text else part
+        if shown is not None or kind != "text":
+            yield kind if isinstance(shown, str) or kind != "text" else "other", name, "" if shown is None else shown
+
+
+def _args(args: Any) -> Any:
+    """Return the arguments of a call; those in a JSON text indented, with their numbers as they were written."""
+    if not isinstance(args, str):
+        return "" if args is None else args
+    try:
+        return _pretty(args)
+    except (msgspec.DecodeError, RecursionError):
+        return args
+
+
+def _tool(value: Any, limit: int) -> Tool:
+    named = fields(value)
+    # OpenAI has the name of a tool one level deeper.
+    name = text(named.get("name")) or text(fields(named.get("function")).get("name")) or text(named.get("type")) or ""
+    return Tool(name, _shown(value if isinstance(value, str) else _pretty(msgspec.json.encode(value)), limit))
+
+
+def _pretty(value: Raw | bytes | str) -> str:
+    written = value.encode() if isinstance(value, str) else bytes(value)
+    return msgspec.json.format(written).decode()
 
 
 def _shown(shown: str, limit: int) -> Excerpt:

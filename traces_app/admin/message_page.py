@@ -19,8 +19,9 @@ from messages_app.interruptions import is_interrupted
 from messages_app.markdown import WORK, Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid
-from messages_app.safe_text import for_scripts, one_line, tokens_by_kind, tokens_with_cached
+from messages_app.safe_text import for_scripts, one_line
 from messages_app.waiting import waiting_words
+from traces_app.queries.contexts import step_with_input
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.normalize.pricing import Tokens
@@ -28,12 +29,22 @@ from tracesite_sdk.spans.conversation import TRACE_ID
 
 from .conversation import MessagePage, place_in_conversation, read_message
 from .flag_labels import losses_of, problems_of
+from .input_page import input_context
 from .labels import session_name, title_of
 from .outcome import outcome_of
-from .run_outline import explorer_words, read_first_rows, sees
-from .run_page import read_deciding_failure, read_interrupts, read_run, read_tokens, read_tool_time, unpriced_models
+from .run_outline import explorer_words, read_detail, read_first_rows, sees
+from .run_page import (
+    read_deciding_failure,
+    read_interrupts,
+    read_run,
+    read_tokens,
+    read_tool_time,
+    unpriced_models,
+    words_of_tokens,
+)
 from .run_search import MATCHES_LISTED, search_run
 from .scores import judgements_of
+from .span_page import own_span, spans_of_message
 from .telling_texts import plain
 
 TAB_CHARACTERS = 50
@@ -54,6 +65,7 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
     message = page.bubble.message
     waits = "" if message.is_completed else waiting_words(message.session)
     of_run = _of_run(model_admin, request, message)
+    selected = _selected(model_admin, request, message)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": title_of(message),
@@ -74,6 +86,8 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         **model_admin.given_trash.context_of(model_admin, request, message),
         **of_run,
+        **selected,
+        "has_panel": any(selected.values()),
         "outcome": outcome_of(
             is_completed=message.is_completed,
             is_interrupted=is_interrupted(message),
@@ -127,20 +141,32 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
     return found
 
 
+def _selected(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dict[str, Any]:
+    """Return what the address selects, for readers without scripts and until the script has it: a step or call, with what its tab
+    reads, or the spans of the trace. The text has every step and call itself."""
+    db = database(request)
+    tab, key = request.GET.get("tab"), as_uuid(request.GET.get("call", ""))
+    if request.GET.get("view") == "text":
+        return {}
+    if tab == "spans":
+        return {"spans": spans_of_message(db, message)}
+    found: dict[str, Any] = {}
+    # The answer has no panel.
+    if key is not None and key != message.pk:
+        found["detail"] = detail = read_detail(db, message.pk, key)
+        if detail is not None and tab == "input" and detail.input_of is not None:
+            step = step_with_input(db, model_admin.scope(request), message.pk, detail.input_of)
+            found["asked"] = None if step is None else input_context(db, step)
+        elif detail is not None and tab == "span":
+            found["spans"] = own_span(db, message, key)
+    return found
+
+
 def _tokens(message: Message, counted: Tokens | None) -> dict[str, str]:
-    """Return the tokens of a run in words: their number, those of each kind, and the share that was read from a cache; {} if none
-    are known."""
+    """Return the tokens of a run in words; {} if none are known."""
     if counted is None or not counted.cached_input:
-        given, output = message.input_tokens or 0, message.output_tokens or 0
-        return {"total": f"{given + output:,}", "kinds": tokens_by_kind(given, output)} if given or output else {}
-    given, cached = counted.input + counted.cache_write, counted.cached_input
-    output = counted.output + counted.reasoning
-    share = f"{cached / (given + cached):.0%}"
-    return {
-        "total": f"{given + cached + output:,}",
-        "kinds": tokens_with_cached(given, cached, output),
-        "cached": _("%(share)s cached") % {"share": share},
-    }
+        counted = Tokens(message.input_tokens or 0, 0, 0, message.output_tokens or 0, 0)
+    return words_of_tokens(counted)
 
 
 def _url_of_deciding_failure(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> str | None:

@@ -41,17 +41,22 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from access_app.db import Database
+from access_app.errors import InvalidInput
 from access_app.request_database import database
+from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.markdown import Prose
-from messages_app.queries import as_uuid, ids_of_message
+from messages_app.queries import as_uuid, ids_of_message, message_of_page
 from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.queries.questions import last_good_run
+from tracesite_sdk.spans.conversation import SPAN_ID
 
 from .conversation import ids_below
 from .critical_path import CriticalPath, critical_path
 from .run_page import (
+    COMMANDS_COMPARED,
     FIRST_ROWS,
     VALUE_CHARACTERS,
     RunPage,
@@ -61,6 +66,7 @@ from .run_page import (
     step_texts,
     steps_with_texts,
     telling_arguments,
+    url_in_run,
 )
 from .run_tree import CallNode, Key, StepNode, reading_order, step_numbers
 from .telling_texts import cut_in_middle, note_of_result, plain, telling_line
@@ -236,10 +242,20 @@ class Detail:
     title: str
     facts: Sequence[tuple[str, str]]
     values: Sequence[Payload]
+    input_of: UUID | None
+    """This step, or the step of this call, if it is known what its model was asked."""
     input: str
-    """The URL of what the model was asked in this step, or in the step of this call; "" if that is unknown."""
+    """The URL of that; "" if it is unknown."""
+    parent: UUID | None
+    """The call that a nested call belongs to."""
+    span: str
+    """The URL of the span that it was made of; "" if there is none."""
+    good: str
+    """The URL of what a failed call gave in the last good run; "" for others."""
     links: Sequence[tuple[str, str]]
     """Texts and URLs of pages about calls like this one."""
+    url: str
+    """Leads to it in its run."""
     api: str
     """The URL of a call in the API; empty for a step."""
 
@@ -266,13 +282,14 @@ def explorer_words() -> str:
         "download": _("Download all"),
         "load": _("Load all"),
         "failed": _("It could not be loaded."),
-        "openInput": _("Open the model input"),
         "tab_result": _("Result"),
         "tab_arguments": _("Arguments"),
         "tab_input": _("Model input"),
         "tab_span": _("Span"),
         "tab_json": "JSON",
         "tab_similar": _("Similar"),
+        "parent": _("Parent call"),
+        "good": _("In the last good run"),
         "nothing": _("(empty)"),
         "into": _("%(time)s into the run"),
         "back": _("Back to the path"),
@@ -300,9 +317,13 @@ def send_outline(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
 
 
 def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
-    """Send a step or call of a run with its payloads as JSON."""
+    """Send a step or call of a run with its payloads as JSON; with `?good` the same call of the last good run, or a problem."""
     db = database(request)
-    detail = read_detail(db, message_id, node_id) if sees(model_admin, request, message_id) else None
+    detail: Detail | dict[str, str] | None = None
+    if "good" in request.GET:
+        detail = read_good_call(db, model_admin.scope(request), message_id, node_id)
+    elif sees(model_admin, request, message_id):
+        detail = read_detail(db, message_id, node_id)
     if detail is None:
         raise Http404
     return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
@@ -583,11 +604,35 @@ def _duration(start: int | None, end: int | None, duration_ms: int | None) -> in
 
 
 def read_detail(db: Database, message_id: UUID, node_id: UUID) -> Detail | None:
-    """Return a call or step of a message with its payloads; None if the message has no such row. At most four queries."""
+    """Return a call or step of a message with its payloads; None if the message has no such row. At most six queries."""
     if db.rows(ToolCall.with_deleted).filter(pk=node_id, message_id=message_id).exists():
         return _call_detail(db, node_id)
     step = steps_with_texts(db, [node_id], VALUE_CHARACTERS).filter(message_id=message_id).first()
     return _step_detail(db, step) if step is not None else None
+
+
+def read_good_call(
+    db: Database, scope: ProjectScope, message_id: UUID, call_id: UUID
+) -> Detail | dict[str, str] | None:
+    """Return the call of the last good run of the same question that is most like a call of a run: of the same tool, the first with
+    the same telling argument, or else the first; or the problem, if there is none. None if there is no such run in the scope."""
+    message = message_of_page(db, scope, message_id)
+    if message is None:
+        return None
+    try:
+        good = last_good_run(db, message)
+    except InvalidInput:
+        return {"problem": _("Finding a good run of the same question took too long.")}
+    nothing = {"problem": _("No good run of the same question has this call.")}
+    if good is None or ids_of_message(db, scope, good) is None:
+        return nothing
+    own = db.rows(ToolCall.with_deleted).filter(pk=call_id, message_id=message.pk)
+    calls = db.rows(ToolCall.objects).filter(message_id=good, tool__in=own.values("tool"), **ids_below([good]))
+    in_order = calls.order_by("step__iteration", "step__ordinal", "position", "pk")[:COMMANDS_COMPARED]
+    told = telling_arguments(in_order, ARGS_CHARACTERS)
+    wanted = telling_arguments(own, ARGS_CHARACTERS).get(call_id)
+    like = next((key for key, argument in told.items() if argument == wanted), next(iter(told), None))
+    return nothing if like is None else _call_detail(db, like)
 
 
 def _call_detail(db: Database, call_id: UUID) -> Detail | None:
@@ -617,18 +662,21 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
         title=one_line(row.tool.name, NAME_CHARACTERS) or _("(no name)"),
         facts=_facts(
             (_("Status"), str(row.get_status_display())),
+            (_("Step"), step_number(db, row.step)),
             (_("Duration"), duration(row.duration_ms)),
             (str(with_zone(_("Started"))), _instant(row.started_at)),
             (str(with_zone(_("Completed"))), _instant(row.completed_at)),
             (_("Call ID"), one_line(row.call_id, 200)),
+            (_("ID"), str(call_id)),
         ),
         # Of a failed call the output is often the error.
         values=[one for one in values if one.text and not (one.column == "output" and texts.output == texts.error)],
-        input=_input_url(row.step),
-        links=[
-            *pages_of_failures_like(db, row),
-            (_("Open this call"), reverse("admin:traces_app_toolcall_change", args=[call_id])),
-        ],
+        **_input(row.step),
+        parent=row.parent_id,
+        span=_span_url(row.message_id, call_id, texts.result_metadata),
+        good=_good_url(row) if row.status == ToolCall.Status.ERROR else "",
+        links=pages_of_failures_like(db, row),
+        url=url_in_run(row.message_id, call_id),
         api=reverse("tracesite:tool-call", args=[call_id]),
     )
 
@@ -662,16 +710,35 @@ def _step_detail(db: Database, step: Any) -> Detail:
             (str(with_zone(_("Started"))), _instant(step.timestamp)),
             (_("Tokens"), "" if texts.tokens is None else tokens_in_words(*texts.tokens)),
             (_("Cost"), "" if step.cost is None else f"${step.cost.normalize():f}"),
+            (_("ID"), str(step.pk)),
         ),
         values=[one for one in values if one.text],
-        input=_input_url(step),
+        **_input(step),
+        parent=None,
+        span=_span_url(step.message_id, step.pk, texts.metadata),
+        good="",
         links=[],
+        url=url_in_run(step.message_id, step.pk),
         api="",
     )
 
 
-def _input_url(step: AgentStep) -> str:
-    return reverse("admin:messages_app_message_input", args=[step.message_id, step.pk]) if step.input_ref else ""
+def _span_url(message_id: UUID, node_id: UUID, metadata: Excerpt) -> str:
+    """Return the URL of the span of a step or call, whose metadata names it, unless that is cut too early to tell."""
+    if f'"{SPAN_ID}"' not in metadata.head + metadata.rest and not metadata.is_cut:
+        return ""
+    return reverse("admin:messages_app_message_spans", args=[message_id], query={"call": str(node_id)})
+
+
+def _good_url(call: ToolCall) -> str:
+    return reverse("admin:messages_app_message_detail", args=[call.message_id, call.pk], query={"good": "1"})
+
+
+def _input(step: AgentStep) -> dict[str, Any]:
+    """Return the fields of a Detail about what the model of its step was asked."""
+    if not step.input_ref:
+        return {"input_of": None, "input": ""}
+    return {"input_of": step.pk, "input": reverse("admin:messages_app_message_input", args=[step.message_id, step.pk])}
 
 
 def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool, html: str = "") -> Payload:

@@ -22,7 +22,17 @@ from django.utils.translation import gettext as _
 
 from access_app.db import Database
 from messages_app.models import Message
-from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
+from messages_app.safe_text import (
+    Excerpt,
+    excerpt,
+    first_characters,
+    json_excerpt,
+    pretty_json,
+    size_of,
+    size_of_json,
+    tokens_by_kind,
+    tokens_with_cached,
+)
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
@@ -221,6 +231,25 @@ def read_tokens(db: Database, message_id: UUID) -> pricing.Tokens | None:
     return pricing.Tokens(*map(sum, zip(*counted, strict=True))) if counted and len(usages) <= STEPS_COUNTED else None
 
 
+def words_of_tokens(counted: pricing.Tokens | None) -> dict[str, str]:
+    """Return tokens in words: their number, those of each kind, and the share that was read from a cache; {} if there are none."""
+    if counted is None or not any(counted):
+        return {}
+    given, cached, output = (
+        counted.input + counted.cache_write,
+        counted.cached_input,
+        counted.output + counted.reasoning,
+    )
+    if not cached:
+        return {"total": f"{given + output:,}", "kinds": tokens_by_kind(given, output)}
+    share = f"{cached / (given + cached):.0%}"
+    return {
+        "total": f"{given + cached + output:,}",
+        "kinds": tokens_with_cached(given, cached, output),
+        "cached": _("%(share)s cached") % {"share": share},
+    }
+
+
 def unpriced_models(db: Database, message_id: UUID) -> list[str]:
     """Return the models of the steps whose cost is unknown, at most MODELS_NAMED. One query."""
     steps = db.rows(AgentStep.with_deleted).filter(message_id=message_id, **ids_below([message_id]))
@@ -256,6 +285,12 @@ def read_call(db: Database, call_id: UUID) -> CallNode | None:
     node = CallNode(id=str(row.pk), step_id=str(row.step_id), parent_id=parent, status=row.status, is_open=True)
     node.texts = _call_texts(row, results.get(row.pk))
     return node
+
+
+def url_in_run(message_id: UUID, node_id: UUID, tab: str = "") -> str:
+    """Return the URL of a step or call: the page of its run, with it selected."""
+    query = {"call": str(node_id), **({"tab": tab} if tab else {})}
+    return reverse("admin:messages_app_message_change", args=[message_id], query=query)
 
 
 def pages_of_failures_like(db: Database, call: ToolCall) -> list[tuple[str, str]]:

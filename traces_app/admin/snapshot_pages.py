@@ -65,6 +65,10 @@ class Fork:
     source_run: UUID | None = None
     """The last run of the session that it has replayed, to compare with."""
 
+    @property
+    def indent(self) -> str:
+        return "\u2003" * self.depth
+
 
 @dataclass(frozen=True, kw_only=True)
 class ValueLine:

@@ -1,35 +1,35 @@
-"""The spans of a trace as they came, for the page that shows them beside the steps and calls that they became."""
+"""The spans of a trace as they came, beside the steps and calls that they became."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from access_app.db import Database
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.models import Session
-from messages_app.queries import message_of_page, session_of_page
+from messages_app.models import Message
+from messages_app.queries import as_uuid, message_of_page, session_of_page
 from messages_app.safe_text import Excerpt, excerpt
-from traces_app.spans.stored import spans_of, traces_of
-from tracesite_sdk.spans.conversation import TRACE_ID
+from traces_app.models import AgentStep, ToolCall
+from traces_app.spans.stored import spans_of, traces_of, within
+from tracesite_sdk.spans.conversation import SPAN_ID, TRACE_ID
 from tracesite_sdk.spans.span import Span
 
 from .labels import context_in_session
 
 MOST_SPANS = 300
-"""Spans on the page; the export has all."""
+"""Spans that are shown; the export has all."""
 _MOST_CHARACTERS = 20_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST = 253_402_300_799 * 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,22 @@ class SpanLine:
     span: Span
     depth: int
     """Levels below the root, at most 8, so that a deep tree stays on the page."""
-    started_at: datetime | None
     duration_ms: int | None
     content: Excerpt
     """All of it as JSON."""
+
+    @property
+    def indent(self) -> str:
+        return "\u2003" * self.depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceSpans:
+    """The spans of a trace, or one of them."""
+
+    trace_id: str
+    lines: Sequence[SpanLine]
+    left_out: int
 
 
 def span_lines(spans: Sequence[Span]) -> list[SpanLine]:
@@ -73,7 +85,6 @@ def _line(span: Span, depth: int) -> SpanLine:
     return SpanLine(
         span=span,
         depth=min(depth, 8),
-        started_at=_EPOCH + timedelta(microseconds=span.start // 1000) if 0 < span.start < _LATEST else None,
         duration_ms=(span.end - span.start) // 10**6 if span.end >= span.start > 0 else None,
         content=excerpt(text[:_MOST_CHARACTERS], len(text.encode())),
     )
@@ -86,27 +97,54 @@ def show_spans_of_session(model_admin: KeysetAdmin, request: HttpRequest, sessio
     traces = [] if session is None else traces_of(db, session.pk)
     if session is None or session.message_count or not traces:
         return model_admin.missing(request)
-    context = _spans_context(model_admin, request, session, traces[0])
+    context = {
+        **context_in_session(model_admin, request, session, _("Spans")),
+        "spans": trace_spans(db, session.project_id, traces[0]),
+    }
     return TemplateResponse(request, "admin/traces_app/spans_page.html", context)
 
 
 def show_spans_of_message(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
-    """Show the spans that a message was made of, with everything that they hold."""
+    """Lead to the run with the spans that it was made of; of the step or call in `?call=` send its own span, as a part for the
+    panel of the run."""
     db = database(request)
     message = message_of_page(db, model_admin.scope(request), message_id)
     if message is None or TRACE_ID not in message.metadata:
         return model_admin.missing(request)
-    context = _spans_context(model_admin, request, message.session, str(message.metadata[TRACE_ID]))
-    return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
+    if "call" in request.GET:
+        node_id = as_uuid(request.GET["call"])
+        spans = None if node_id is None else own_span(db, message, node_id)
+        return TemplateResponse(request, "admin/traces_app/spans.html", {"spans": spans})
+    run = reverse("admin:messages_app_message_change", args=[message.pk], query={"tab": "spans"})
+    return HttpResponseRedirect(f"{run}#selected")
 
 
-def _spans_context(model_admin: KeysetAdmin, request: HttpRequest, session: Session, trace_id: str) -> dict[str, Any]:
-    db = database(request)
-    spans = spans_of(db, session.project_id, trace_id)
+def spans_of_message(db: Database, message: Message) -> TraceSpans | None:
+    """Return the spans of the trace that a message was made of; None if it is of no trace. Two queries."""
+    trace_id = message.metadata.get(TRACE_ID)
+    return None if trace_id is None else trace_spans(db, message.project_id, str(trace_id))
+
+
+def trace_spans(db: Database, project_id: int, trace_id: str) -> TraceSpans:
+    spans = spans_of(db, project_id, trace_id)
     lines = span_lines(spans)
-    return {
-        **context_in_session(model_admin, request, session, _("Spans")),
-        "trace_id": trace_id,
-        "lines": lines,
-        "left_out": len(spans) - len(lines),
-    }
+    return TraceSpans(trace_id=trace_id, lines=lines, left_out=len(spans) - len(lines))
+
+
+def own_span(db: Database, message: Message, node_id: UUID) -> TraceSpans | None:
+    """Return the span that a step or call of a message was made of; None if that is unknown. At most three queries."""
+    of_message = {"pk": node_id, "message_id": message.pk}
+    steps = db.rows(AgentStep.with_deleted).filter(**of_message)
+    calls = db.rows(ToolCall.with_deleted).filter(**of_message)
+    row = (
+        steps.values_list("pk", "metadata", "timestamp", "duration_ms").first()
+        # Its model requested it, and its tool, of whose span the result is, executed it.
+        or calls.values_list("pk", "result__metadata", "started_at", "duration_ms").first()
+    )
+    span_id = row and row[1] and row[1].get(SPAN_ID)
+    trace_id = message.metadata.get(TRACE_ID)
+    if row is None or span_id is None or trace_id is None:
+        return None
+    spans = spans_of(db, message.project_id, str(trace_id), within(*row[2:]))
+    lines = span_lines([span for span in spans if span.span_id == span_id])
+    return TraceSpans(trace_id=trace_id, lines=lines, left_out=0) if lines else None

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -17,6 +18,7 @@ from messages_app.models import Message, Session
 from traces_app.ingest.joined_traces import JOINED
 from traces_app.models import Span as SpanRow
 from tracesite_sdk import records
+from tracesite_sdk.records import ids
 from tracesite_sdk.records.health_flags import TRUNCATED
 from tracesite_sdk.redaction.rules import Rules
 from tracesite_sdk.spans.conversation import SOURCE, TRACE_ID, session_of_trace
@@ -32,6 +34,8 @@ SPANS_LEFT_OUT = "spans_left_out"
 MOST_MEDIA_OF_TRACE = 64 * 2**20
 """Bytes of the files of one trace as they are stored: in Base64, and encrypted if the project is. All are read to make its
 messages; further ones are refused, and of those from before the limit the first are read."""
+_MARGIN = timedelta(seconds=1)
+"""Before the start and after the end of a span, because durations are rounded and its end may be logged a little later."""
 _HEXADECIMAL = re.compile("[0-9a-f]+")
 Item = Span | LogRecord | Media
 """A delivered item of a trace."""
@@ -110,16 +114,29 @@ def traces_of(db: Database, session_id: UUID) -> list[str]:
     return [name for name in names_of_session if is_id(name, 32)]
 
 
-def spans_of(db: Database, project_id: int, trace_id: str) -> list[Span]:
+IdRange = tuple[UUID, UUID]
+"""The smallest id of the rows that are read, and the smallest id above them."""
+
+
+def within(start: datetime | None, duration_ms: int | None) -> IdRange | None:
+    """Return the ids of the deliveries of a span that began and took so long, with its log records; None if that is unknown.
+
+    The id of a row carries the start of the span, of a delivery without one its end.
+    """
+    if start is None or duration_ms is None:
+        return None
+    return ids.first_id_at(start - _MARGIN), ids.first_id_at(start + timedelta(milliseconds=duration_ms) + _MARGIN)
+
+
+def spans_of(db: Database, project_id: int, trace_id: str, of_rows: IdRange | None = None) -> list[Span]:
     """Return the spans that are stored under a trace, each once and as it came but redacted, with its log records as events; none
-    of what is no id of a trace."""
+    of what is no id of a trace. With `of_rows` only those of these rows."""
     if not is_id(trace_id, 32):
         return []
-    spans = [
-        span
-        for trace in pieces_of(db, project_id, {trace_id: 0}).values()
-        for span in _with_logs(merged(trace.spans), trace.logs)
-    ]
+    rows = _rows_of(db, project_id, [trace_id]).exclude(kind__in=(SpanRow.Kind.MEDIA, JOINED))
+    pieces: dict[str, Pieces] = {}
+    _add(pieces, rows if of_rows is None else rows.filter(pk__gte=of_rows[0], pk__lt=of_rows[1]))
+    spans = [span for trace in pieces.values() for span in _with_logs(merged(trace.spans), trace.logs)]
     return sorted(spans, key=lambda span: (span.start, span.span_id))
 
 

@@ -159,6 +159,7 @@ def stored_pages(owner: User) -> list[str]:
         *(f"{sessions}/{session}/change/", f"{calls}/{failed.pk}/change/", f"{messages}/{running}/change/"),
         *(f"{messages}/{run}/change/?call={failed.pk}", f"{messages}/{run}/change/?view=time"),
         *(f"{messages}/{run}/change/?view=text", f"{messages}/{run}/steps/{step.pk}/input/"),
+        *(f"{messages}/{run}/change/?call={step.pk}&tab=input", f"{messages}/{spanned.pk}/change/?tab=spans"),
         *(f"{messages}/{run}/compare/", f"{messages}/{run}/compare/?other={other}"),
         *(f"{messages}/{run}/similar/", f"{messages}/{run}/similar/?by=errors"),
         *("/admin/traces_app/tool/", "/admin/traces_app/tool/statistics/?created_after=2026-01-01"),

@@ -171,7 +171,9 @@ def test_no_page_in_chinese_has_a_text_in_english(pages: list[str], staff: Clien
     english = {text for text in marked if " " in text or not text.islower()} - ENGLISH
     staff.cookies["django_language"] = "zh-hans"
     found = {
-        (path, text) for path in with_all_columns(pages) for text in Page(html_of(staff.get(path))).texts & english
+        (path, text)
+        for path in with_all_columns(pages)
+        for text in Page(html_of(staff.get(path, follow=True))).texts & english
     }
     assert found == set(), "Mark these with gettext, and translate them when the page is shown."
 
@@ -182,7 +184,7 @@ def is_labelled(label: str) -> bool:
 
 def test_times_are_labelled_with_the_zone(pages: list[str], staff: Client) -> None:
     staff.cookies[COOKIE] = ZONE
-    shown = [(path, Page(html_of(staff.get(path)))) for path in with_all_columns(pages)]
+    shown = [(path, Page(html_of(staff.get(path, follow=True)))) for path in with_all_columns(pages)]
     assert {(path, text) for path, page in shown for text in page.texts if OTHER_TIME.search(text)} == set(), (
         "See moment."
     )

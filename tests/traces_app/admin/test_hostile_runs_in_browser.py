@@ -12,7 +12,7 @@ from access_app.models import Project
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import answer, question, store
-from traces_app.models import ToolCall
+from traces_app.models import AgentStep, ToolCall
 from tracesite_sdk.redaction.engine import MAX_DEPTH
 
 pytestmark = [pytest.mark.system, needs_chromium]
@@ -57,6 +57,24 @@ OUTPUTS: dict[str, Any] = {
 }
 
 
+HOSTILE_CALL = {"id": HOSTILE, "function": {"name": HOSTILE, "arguments": DEEP}}
+ASKED: dict[str, Any] = {
+    "system": [{"type": "text", "text": HOSTILE}, {"type": HOSTILE, HOSTILE: SVG}],
+    "messages": [
+        {"role": HOSTILE, "content": SVG},
+        {"role": "assistant", "name": BIDI, "content": LINKS, "tool_calls": [HOSTILE_CALL], HOSTILE: BIDI},
+        {"role": "tool", "tool_call_id": HOSTILE, "content": BIDI + ANSI},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": BIDI, "name": ANSI, "input": {HOSTILE: LEVELS}}]},
+        {"type": HOSTILE, SVG: ANSI},
+        DEEP,
+        "x<b>" * 1_000_000,
+    ],
+    "tools": [{"name": HOSTILE, "description": SVG}, BIDI, [ANSI]],
+    "parameters": {HOSTILE: ANSI},
+}
+"""What the model was asked, in several shapes."""
+
+
 @pytest.fixture
 def paths(transactional_db: None) -> list[str]:
     """Return the paths of the pages that show the hostile run, that of the run first."""
@@ -65,7 +83,7 @@ def paths(transactional_db: None) -> list[str]:
         for name, result in OUTPUTS.items()
     ]
     steps = [
-        {"thought": HOSTILE + BIDI + ANSI, "agent_name": BIDI, "tool_calls": calls},
+        {"thought": HOSTILE + BIDI + ANSI, "agent_name": BIDI, "tool_calls": calls, "input": ASKED},
         {"iteration": 1, "thought": MARKDOWN},
     ]
     project = Project.objects.create(slug="hostile")
@@ -83,7 +101,9 @@ def paths(transactional_db: None) -> list[str]:
         f"/api/v1/sessions/{session}/export/?format={name}" for name in ("tracesite", "jsonl", "markdown", "openai")
     ]
     calls_of_run = ToolCall.objects.filter(message_id=run).values_list("pk", flat=True)
-    pages = [f"/admin/traces_app/toolcall/{call}/change/" for call in calls_of_run]
+    step = str(AgentStep.objects.get(message_id=run, iteration=0).pk)
+    pages = [f"{message}/{run}/change/?call={call}" for call in calls_of_run]
+    pages.append(f"{message}/{run}/change/?call={step}&tab=input")
     return [
         f"{message}/{run}/change/",
         f"{message}/{run}/change/?open=all",
@@ -117,6 +137,14 @@ def test_hostile_trace_is_only_text_on_every_page(
                 assert panel.locator("script, svg, iframe, a[href^=javascript], img").count() == 0, name
                 assert not set(panel.inner_text()) & HIDDEN, name
             panel.get_by_role("tab", name="Result").click()
+        # What the model was asked comes as HTML of the server.
+        panel.get_by_role("tab", name="Model input").click()
+        expect(panel.locator(".model-input .bubble")).to_have_count(len(ASKED["messages"]) + 1)
+        for fold in panel.locator(".model-input details > summary").all():
+            fold.evaluate("summary => { summary.parentElement.open = true; }")
+        assert panel.locator("script, svg, iframe, a[href^=javascript], img").count() == 0
+        assert not set(panel.inner_text()) & HIDDEN
+        panel.get_by_role("tab", name="Result").click()
         # As deep as JSON is stored: every level opens, and the leaf is text.
         page.locator(".run-row").filter(has=page.get_by_text("nested", exact=True)).click()
         expect(panel.locator("h2 .tool")).to_have_text("nested")

@@ -359,7 +359,7 @@ def test_hostile_traces_are_shown_as_text_everywhere(staff: Client, project: Pro
     assert a_call is not None
     urls = [
         *(page_of(message), f"{SESSIONS}{outcome.id}/change/", CALLS, TOOLS, f"{TOOLS}{tool.pk}/change/", MESSAGES),
-        *(f"{CALLS}{a_call.pk}/change/", f"{CALLS}{a_call.pk}/history/", f"{TOOLS}{tool.pk}/history/"),
+        *(f"{page_of(message)}?call={a_call.pk}", f"{CALLS}{a_call.pk}/history/", f"{TOOLS}{tool.pk}/history/"),
     ]
     for url in urls:
         html = html_of(staff.get(url))
@@ -379,7 +379,10 @@ def test_value_of_many_megabytes_shows_its_beginning(staff: Client, project: Pro
     assert "&quot;数据&quot;" in html
     assert len(html) < 400_000
     call = ToolCall.objects.get()
-    assert "Only the first 64.0\xa0KB of 5.2\xa0MB are shown." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
+    panel = html_of(staff.get(f"{CALLS}{call.pk}/change/", follow=True)).partition('id="selected"')[2]
+    assert "The value is truncated here." in panel
+    assert f'href="{CALLS}value/result/{call.pk}/output/" download>Download all</a>' in panel
+    assert len(panel) < 400_000
 
 
 def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, project: Project) -> None:

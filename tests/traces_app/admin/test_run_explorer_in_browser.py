@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Request, ViewportSize, expect
 
+from access_app.db import primary
 from access_app.models import Project
+from messages_app.models import Message
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search import found, in_run
+from traces_app.spans.deliveries import record_spans
+from tracesite_sdk.spans.span import Span
 
 pytestmark = [pytest.mark.system, needs_chromium]
 __all__ = ["session_key"]  # a fixture
@@ -363,6 +368,29 @@ def test_run_is_readable_without_scripts(
         expect(page.locator("details.call:target")).to_be_in_viewport()
 
 
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_panel_is_readable_without_scripts(
+    forty: str, traced: str, session_key: str, browser: Browser, live_server: Any, size: ViewportSize
+) -> None:
+    for context in browse(browser, session_key, live_server.url, scripts=False):
+        page = context.new_page()
+        page.set_viewport_size(size)
+        page.goto(forty)
+        page.locator("#run-text").get_by_role("link", name="Model input").click()
+        asked = page.get_by_role("region", name="Selected")
+        expect(asked.get_by_text("What is asked?")).to_be_in_viewport()
+        asked.get_by_role("link", name="Result").click()
+        expect(asked.get_by_text("I look at file 1.")).to_be_visible()
+        asked.get_by_role("link", name="Question and answer").click()
+        expect(page.locator("#answer")).to_be_visible()
+        call = str(ToolCall.objects.get(status="error").pk)
+        page.goto(f"/admin/traces_app/toolcall/{call}/change/")
+        expect(asked.locator(".run-value-error")).to_contain_text("ValueError: no such city")
+        expect(asked.get_by_role("link", name="Calls with this error")).to_be_visible()
+        page.goto(f"{traced}?tab=spans#selected")
+        expect(asked.locator(".spans li").first).to_be_in_viewport()
+
+
 @pytest.mark.parametrize(("size", "lowest", "most"), [(WIDE, 140, 20), (PHONE, 200, 15)], ids=["wide", "phone"])
 def test_window_is_for_the_rows(
     forty: str, session_key: str, browser: Browser, live_server: Any, size: ViewportSize, lowest: int, most: int
@@ -671,7 +699,7 @@ def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Brow
             expect(panel.get_by_role("tabpanel", name=name)).to_contain_text(text)
 
         row(page, "src/file_1.py").click()
-        expect(panel.get_by_role("tab")).to_have_text(["Result", "Arguments", "Model input", "Span", "JSON", "Similar"])
+        expect(panel.get_by_role("tab")).to_have_text(["Result", "Arguments", "Model input", "Span", "JSON"])
         is_open("Result", "first line")
         panel.get_by_role("tab", name="Arguments").click()
         is_open("Arguments", "src/file_1.py")
@@ -681,8 +709,8 @@ def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Brow
         page.keyboard.press("j")
         is_open("Arguments", "src/file_2.py")
         # Numbers count the tabs that there are.
-        page.keyboard.press("5")
-        is_open("Similar", "Open this call")
+        page.keyboard.press("3")
+        is_open("Span", "Call ID")
         page.keyboard.press("4")
         is_open("JSON", '"name": "read_file"')
         page.keyboard.press("1")
@@ -708,6 +736,153 @@ def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Brow
         assert page.evaluate("location.search") == ""
         page.keyboard.press("ArrowDown")
         expect(panel.locator("h2")).to_have_text("Step 1")
+        assert complaints == []
+
+
+def test_address_has_the_tab(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(forty)
+        row(page, "I look at file 1.").click()
+        panel = page.locator(".run-panel")
+        panel.get_by_role("tab", name="Model input").click()
+        expect(panel.get_by_role("tabpanel")).to_contain_text("User What is asked?")
+        assert page.url.endswith("&tab=input")
+        page.reload()
+        expect(panel.get_by_role("tab", name="Model input", selected=True)).to_be_visible()
+        expect(panel.get_by_role("tabpanel")).to_contain_text("User What is asked?")
+        # The row keeps its address when its first tab is shown again.
+        panel.get_by_role("tab", name="Result").click()
+        assert "tab=" not in page.url
+        assert "call=" in page.url
+        # A link in the text leads there, too, and the address of the input.
+        page.get_by_role("button", name="Text", exact=True).click()
+        page.locator("#run-text").get_by_role("link", name="Model input").click()
+        expect(panel.get_by_role("tabpanel", name="Model input")).to_contain_text("What is asked?")
+        step = page.url.partition("call=")[2].partition("&")[0]
+        page.goto(forty.replace("change/", f"steps/{step}/input/"))
+        expect(panel.get_by_role("tabpanel", name="Model input")).to_contain_text("What is asked?")
+        page.keyboard.press("Escape")
+        expect(page.locator("#answer")).to_be_in_viewport()
+        assert complaints == []
+
+
+def test_failed_call_shows_the_last_good_run(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    project = Project.objects.create(slug="asked-twice")
+
+    def asked(name: str, *calls: dict[str, Any]) -> UUID:
+        run = answer(external_id=f"{name} answer", agent_steps=[{"tool_calls": list(calls)}])
+        made = store(project, question(external_id=f"{name} question"), run, external_id=name).messages[1].id
+        assert made is not None
+        return made
+
+    good, other = (
+        {"name": "find", "args": {"city": city}, "result": {"output": f"sun in {city}"}} for city in ("Oslo", "Rome")
+    )
+    asked("good", other, good)
+    bad = {"name": "find", "args": {"city": "Oslo"}, "result": {"success": False, "error": "no network"}}
+    lost = {"name": "other", "args": {}, "result": {"success": False, "error": "no network"}}
+    run = asked("bad", bad, lost)
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/message/{run}/change/")
+        panel = page.locator(".run-panel")
+        page.locator(".run-row-error").first.click()
+        expect(title_of(page)).to_have_text("find")
+        panel.get_by_role("button", name="In the last good run").click()
+        expect(panel.locator(".run-good")).to_contain_text("sun in Oslo")
+        panel.get_by_role("link", name="In the last good run").click()
+        expect(page.locator(".run-row[aria-selected=true]")).to_contain_text("Oslo")
+        expect(page.locator(".outcome")).to_have_text("Done")
+        page.goto(f"/admin/messages_app/message/{run}/change/")
+        page.locator(".run-row-error").last.click()
+        expect(title_of(page)).to_have_text("other")
+        panel.get_by_role("button", name="In the last good run").click()
+        expect(panel.get_by_text("No good run of the same question has this call.")).to_be_visible()
+        assert complaints == []
+
+
+@pytest.fixture
+def traced(transactional_db: None) -> str:
+    """Return the path of a run that three spans have made."""
+    project = Project.objects.create(slug="traced")
+    start = 1_790_000_000 * 10**9
+    kinds: list[dict[str, Any]] = [
+        {"gen_ai.operation.name": "invoke_agent"},
+        {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.completion": "31"},
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "find", HOSTILE: HOSTILE},
+    ]
+    for number, attributes in enumerate(kinds, 1):
+        names = {"span_id": f"{number:016x}", "parent_id": f"{1:016x}" if number > 1 else "", "name": f"span {number}"}
+        times = {"start": start + number, "end": start + 10**9}
+        record_spans(primary, project.pk, [Span(trace_id="a" * 32, **names, **times, attributes=attributes)])
+    return f"/admin/messages_app/message/{Message.objects.get(role='assistant', request_id='a' * 32).pk}/change/"
+
+
+def test_spans_are_in_the_panel(traced: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(traced)
+        panel = page.locator(".run-panel")
+        page.locator(".run-row", has_text="find").click()
+        panel.get_by_role("tab", name="Span").click()
+        expect(panel.locator(".spans li")).to_have_count(1)
+        expect(panel.locator(".spans")).to_contain_text("gen_ai.tool.name")
+        page.locator("details.menu > summary").click()
+        page.get_by_role("link", name="Spans as received").click()
+        expect(panel.locator(".spans li")).to_have_count(3)
+        expect(panel.get_by_role("link", name="Download all spans of the session")).to_be_visible()
+        expect(page.locator("#answer")).to_be_hidden()
+        page.locator(".run-row").first.click()
+        expect(panel.get_by_role("tab", name="Result")).to_be_visible()
+        assert "tab=spans" not in page.url
+        page.go_back()
+        page.set_viewport_size(PHONE)
+        page.goto(f"{traced}?tab=spans")
+        expect(panel.locator(".spans li").first).to_be_in_viewport()
+        page.get_by_role("button", name="Back to the path").click()
+        expect(page.locator(".side")).to_be_hidden()
+        expect(page.locator(".run-row").first).to_be_visible()
+        assert complaints == []
+
+
+def test_back_of_the_browser_closes_the_panel_of_a_phone(
+    forty: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size(PHONE)
+        page.goto("/admin/messages_app/message/?role=assistant")
+        page.goto(forty)
+        side, panel = page.locator(".side"), page.locator(".run-panel")
+        row(page, "I look at file 1.").click()
+        expect(panel.locator("h2")).to_have_text("Step 1")
+        # Other rows and tabs are the same entry of the history.
+        page.keyboard.press("j")
+        expect(title_of(page)).to_have_text("read_file")
+        panel.get_by_role("tab", name="Span").click()
+        page.go_back()
+        expect(side).to_be_hidden()
+        expect(row(page, "I look at file 1.")).to_be_visible()
+        assert page.evaluate("location.search") == ""
+        page.go_forward()
+        expect(title_of(page)).to_have_text("read_file")
+        expect(panel.get_by_role("tab", name="Span", selected=True)).to_be_visible()
+        # So does the button, which leaves no entry behind.
+        page.get_by_role("button", name="Back to the path").click()
+        expect(side).to_be_hidden()
+        page.wait_for_function("location.search === ''")
+        page.go_back()
+        page.wait_for_url("**?role=assistant")
+        # A link to a call opens its panel with the page, and Back leads to where the link was.
+        page.goto(f"{forty}?failure")
+        expect(title_of(page)).to_have_text("read_file")
+        page.get_by_role("button", name="Back to the path").click()
+        expect(side).to_be_hidden()
+        page.go_back()
+        page.wait_for_url("**?role=assistant")
         assert complaints == []
 
 

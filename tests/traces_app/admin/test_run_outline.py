@@ -317,7 +317,7 @@ def test_detail_of_call_has_its_payloads(staff: Client, project: Project) -> Non
     message_id = answered(project)
     failed = ToolCall.objects.get(status="error")
     queries = statements_of(staff, url_of(message_id, failed.pk))
-    assert len(queries) <= 8
+    assert len(queries) <= 9
     detail = staff.get(url_of(message_id, failed.pk)).json()
     values = {value["column"]: value["text"] for value in detail["values"]}
     assert detail["title"] == "get_weather"

@@ -1,4 +1,4 @@
-"""The page with the spans of a run as they came."""
+"""The spans of a run as they came, in the panel of the run, and those of a session without a run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from messages_app.models import Message, Session
 from tests.admin_pages import text_of
 from tests.traces_app.conftest import question, store
 from traces_app.admin.span_page import MOST_SPANS, span_lines
+from traces_app.models import AgentStep, ToolCall
 from traces_app.spans.deliveries import record_spans
 from tracesite_sdk.spans.span import Span
 
@@ -58,19 +59,53 @@ def test_lines_are_limited_in_number_depth_and_size() -> None:
 
 
 @pytest.mark.django_db
-def test_page_shows_every_attribute_escaped(admin_client: Client) -> None:
+def test_panel_shows_every_attribute_escaped(admin_client: Client) -> None:
     project = Project.objects.create(slug="spans")
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.completion": "31", "odd.name": "<script>alert(1)</script>"}
     record_spans(primary, project.pk, [span(1, attributes=attributes, status="error"), span(2, 1, end=0)])
     message = Message.objects.get(role="assistant")
-    run = admin_client.get(f"/admin/messages_app/message/{message.pk}/change/")
-    assert f"/admin/messages_app/message/{message.pk}/spans/" in run.content.decode()
-    page = admin_client.get(f"/admin/messages_app/message/{message.pk}/spans/")
+    run = f"/admin/messages_app/message/{message.pk}/change/"
+    assert 'href="?tab=spans"' in admin_client.get(run).content.decode()
+    spans = f"/admin/messages_app/message/{message.pk}/spans/"
+    assert admin_client.get(spans).headers["Location"] == f"{run}?tab=spans#selected"
+    page = admin_client.get(spans, follow=True)
     assert page.status_code == 200
     assert "<script>alert" not in page.content.decode()
     text = text_of(page)
     assert json.dumps(attributes["odd.name"]) in text
     assert ("span 1 error 999 ms" in text, "span 2 running" in text) == (True, True)
+
+
+@pytest.mark.django_db
+def test_step_and_call_show_their_own_span(admin_client: Client) -> None:
+    project = Project.objects.create(slug="spans")
+    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.completion": "31"}
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "find", "gen_ai.tool.call.id": "c"}
+    ended = START + 10**8
+    deliveries = [
+        span(1, attributes={"gen_ai.operation.name": "invoke_agent"}),
+        span(2, 1, end=ended, attributes=model),
+        # When it begins, and when it ends.
+        span(3, 1, end=0, attributes=tool),
+        span(3, 1, end=ended, attributes={**tool, "gen_ai.tool.call.result": "18 <b>degrees"}),
+    ]
+    record_spans(primary, project.pk, deliveries)
+    message = Message.objects.get(role="assistant")
+    run = f"/admin/messages_app/message/{message.pk}"
+    for row, number, own, other in (
+        (ToolCall.objects.get(), 3, "18 <b>degrees", "gpt-5"),
+        (AgentStep.objects.filter(model="gpt-5").get(), 2, "gpt-5", "18 <b>degrees"),
+    ):
+        part = admin_client.get(f"{run}/spans/?call={row.pk}")
+        page = admin_client.get(f"{run}/change/?call={row.pk}&tab=span")
+        for answer in (part, page):
+            shown = answer.context["spans"]
+            assert [line.span.span_id for line in shown.lines] == [f"{number:016x}"]
+            assert json.dumps(own) in text_of(answer)
+            assert "<b>" not in answer.content.decode().partition('<ul class="spans">')[2].partition("</ul>")[0]
+        assert json.dumps(other) not in text_of(part)
+    for unknown in (message.pk, "junk", ""):
+        assert text_of(admin_client.get(f"{run}/spans/?call={unknown}")) == ""
 
 
 @pytest.mark.django_db
@@ -97,6 +132,7 @@ def test_page_of_other_messages_is_missing(admin_client: Client, client: Client)
 @pytest.mark.parametrize("trace", ["zz", "0AF7651916CD43DD8448EB211C80319C", "a" * 31])
 def test_message_with_what_is_no_id_of_a_trace_has_no_spans(admin_client: Client, project: Project, trace: str) -> None:
     message = store(project, question(metadata={"trace_id": trace})).messages[0]
-    page = admin_client.get(f"/admin/messages_app/message/{message.id}/spans/")
+    page = admin_client.get(f"/admin/messages_app/message/{message.id}/spans/", follow=True)
     exported = admin_client.get(f"/api/v1/sessions/{Message.objects.get().session_id}/export/?format=otlp")
     assert (page.status_code, exported.json()) == (200, {"resourceSpans": []})
+    assert "The spans of this trace were purged." in text_of(page)

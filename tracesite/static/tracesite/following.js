@@ -56,8 +56,8 @@ export const follow = (url, look) => {
 };
 
 // The page as it is now; null if the server does not answer: one that restarts is asked again at the next event.
-export const pageNow = async (address) => {
-  const response = await fetch(address).catch(() => null);
+export const pageNow = async (address, signal) => {
+  const response = await fetch(address, { signal }).catch(() => null);
   return response?.ok ? new DOMParser().parseFromString(await response.text(), "text/html") : null;
 };
 

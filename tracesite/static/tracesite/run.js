@@ -606,10 +606,24 @@ const placesElement = (id) => {
   return places.length ? [element("ul", "run-places", ...places)] : [];
 };
 
-// What the model of a step was asked, from its own page.
-const inputElement = () => {
-  const made = element("div", "run-input");
-  pageNow(detail.input).then((page) => made.append(page?.getElementById("model-input") ?? element("p", "nothing", words.failed)));
+// A part that the server makes.
+const partElement = (address) => {
+  const made = element("div", "run-part");
+  pageNow(address, loading.signal).then((page) => made.append(...(page?.body.children ?? [element("p", "nothing", words.failed)])));
+  return made;
+};
+
+// What the call of the last good run that is most like this one gave.
+const goodElement = () => {
+  const made = element("div", "run-good");
+  const load = async () => {
+    const response = await fetch(detail.good).catch(() => null);
+    const good = response?.ok ? await response.json() : { problem: words.failed };
+    made.replaceChildren(
+      ...(good.problem ? [element("p", "nothing", good.problem)] : [linkElement([words.good, good.url]), ...valuesOf(good, "args", ...RESULT)]),
+    );
+  };
+  made.append(button(words.good, load));
   return made;
 };
 
@@ -635,14 +649,21 @@ const jsonElement = () => {
   return [copies, element("pre", "value code", ...visible(asJson(detail)))];
 };
 
-const valuesOf = (...columns) => detail.values.filter((value) => columns.includes(value.column)).map(valueElement);
+const RESULT = ["error", "thought", "output", "data", "attachments", "reflection", "reasoning"];
+
+const valuesOf = (shown, ...columns) => shown.values.filter((value) => columns.includes(value.column)).map(valueElement);
 
 // The tabs of a call or step: what each shows.
 const TABS = {
-  result: () => [...placesElement(detail.id), ...valuesOf("error", "thought", "output", "data", "attachments", "reflection", "reasoning")],
-  arguments: () => valuesOf("args"),
-  input: () => [inputElement(), linkElement([words.openInput, detail.input])],
-  span: () => [factsElement(), ...valuesOf("usage", "metadata", "raw")],
+  result: () => [...placesElement(detail.id), ...valuesOf(detail, ...RESULT), ...(detail.good ? [goodElement()] : [])],
+  arguments: () => valuesOf(detail, "args"),
+  input: () => [partElement(`${detail.input}?part`)],
+  span: () => [
+    factsElement(),
+    ...(detail.parent ? [linkElement([words.parent, `?call=${detail.parent}`])] : []),
+    ...valuesOf(detail, "usage", "metadata", "raw"),
+    ...(detail.span ? [partElement(detail.span)] : []),
+  ],
   json: jsonElement,
   similar: () => detail.links.map(linkElement),
 };
@@ -670,6 +691,7 @@ const tabsElement = () => {
     const one = button(words[`tab_${name}`], () => {
       tab = name;
       showTab(tab);
+      noteAddress();
       panel.querySelector(".panel-body").scrollTop = 0;
     });
     one.role = "tab";
@@ -768,12 +790,15 @@ const showMessage = (id) => {
   }
 };
 
-// Puts what is selected into the address, which leads there again.
+// Puts what is selected into the address, which leads there again. What opens over the path is a new entry of the history, so that
+// the browser's Back closes it.
 const noteAddress = () => {
   const query = new URLSearchParams(location.search);
-  ["view", "call", "page", "open", "q", "tab"].forEach((name) => query.delete(name));
-  Object.entries({ ...(view !== "steps" && { view }), ...(selected >= 0 && { call: outline.ids[selected] }) }).forEach((one) => query.set(...one));
-  history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : ""));
+  const opens = selected >= 0 && !query.has("call") && getComputedStyle(side).position === "fixed";
+  ["view", "call", "tab", "page", "open", "q"].forEach((name) => query.delete(name));
+  const noted = { ...(view !== "steps" && { view }), ...(selected >= 0 && { call: outline.ids[selected], ...(tab !== "result" && { tab }) }) };
+  Object.entries(noted).forEach((one) => query.set(...one));
+  history[opens ? "pushState" : "replaceState"](opens ? { isOpen: true } : history.state, "", location.pathname + (query.size ? `?${query}` : ""));
 };
 
 const select = (row) => {
@@ -781,15 +806,23 @@ const select = (row) => {
   reveal(row);
   bringIntoSight(row);
   paintSoon();
+  root.classList.add("is-open");
   noteAddress();
   sayPlace();
   sayFailure();
-  root.classList.add("is-open");
   return load(row);
 };
 
 // Shows the question and the answer again.
 const deselect = () => {
+  if (history.state?.isOpen) {
+    history.back(); // popstate closes it
+  } else {
+    close();
+  }
+};
+
+const close = () => {
   if (side.contains(document.activeElement)) {
     list.focus({ preventScroll: true });
   }
@@ -804,7 +837,7 @@ const deselect = () => {
 
 // Shows the failure that decided in the panel until a row is selected. Neither the focus nor what is in sight moves.
 const openDeciding = () => {
-  const row = selected < 0 && view !== "text" ? (place.get(root.dataset.deciding) ?? -1) : -1;
+  const row = selected < 0 && panel.hidden && view !== "text" ? (place.get(root.dataset.deciding) ?? -1) : -1;
   if (row >= 0) {
     selected = row;
     if (openAbove(row)) {
@@ -1018,7 +1051,7 @@ const KEYS = {
   "-": () => view === "time" && zoomBy(2),
   0: () => view === "time" && zoom(whole.from, whole.to),
   t: () => changeView(view === "time" ? "steps" : "time"),
-  Escape: () => selected >= 0 && deselect(),
+  Escape: () => (selected >= 0 || !panel.hidden) && deselect(),
   "?": () => part("help").showModal(),
   ...Object.fromEntries([1, 2, 3, 4, 5, 6].map((number) => [number, () => showOfTab(number)])),
 };
@@ -1081,12 +1114,16 @@ const listen = () => {
   // The header and the tools are replaced while the run goes on.
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="?call="]');
-    const wanted = link && new URLSearchParams(link.search).get("call");
+    const query = new URLSearchParams(link?.search);
+    const wanted = query.get("call");
     const row = place.get(wanted);
     const pressed = event.target.closest("[data-part]")?.dataset.part;
     const menu = document.querySelector("details.menu[open]");
     if (menu && (!menu.contains(event.target) || event.target.closest("ul"))) {
       menu.open = false;
+    }
+    if (view === "text" && query.has("tab")) {
+      return; // the page of the rows
     }
     if (view === "text" && link) {
       link.href = `?view=text&call=${wanted}${link.hash || `#call-${wanted}`}`;
@@ -1095,6 +1132,7 @@ const listen = () => {
       if (link.rel) {
         KEYS[link.rel === "next" ? "n" : "p"]();
       } else {
+        tab = query.get("tab") ?? tab;
         select(row);
       }
     } else if (pressed === "copy-link") {
@@ -1103,6 +1141,14 @@ const listen = () => {
       KEYS["?"]();
     } else if (pressed === "previous-failure" || pressed === "next-failure") {
       KEYS[pressed[0]]();
+    }
+  });
+  addEventListener("popstate", () => {
+    const row = place.get(new URLSearchParams(location.search).get("call"));
+    if (view !== "text" && row === undefined) {
+      close();
+    } else if (view !== "text") {
+      select(row);
     }
   });
   document.addEventListener("change", (event) => {
@@ -1214,7 +1260,8 @@ const forgetWords = (columns) => {
 };
 
 const followRun = () => {
-  const address = location.href; // before the selection of a row changes it
+  const address = new URL(location.href); // before the selection of a row changes it
+  address.searchParams.delete("tab"); // what it reads is read once
   const known = new Map(partsOf(document).map((wanted) => [wanted, said(document.querySelector(wanted))]));
   const end = follow(root.dataset.live, async () => {
     const page = await pageNow(address);
@@ -1265,6 +1312,9 @@ const start = async () => {
   const query = new URLSearchParams(location.search);
   const wanted = query.get("call") ?? location.hash.replace("#message-", "");
   const wantedView = query.get("view");
+  tab = Object.hasOwn(TABS, query.get("tab")) ? query.get("tab") : tab;
+  root.classList.toggle("is-open", !panel.hidden);
+  panel.querySelector(".back")?.replaceWith(backButton());
   read(firstRowsOf(document));
   listen();
   const isText = !isSession && (wantedView === "text" || ["page", "open", "q"].some((name) => query.has(name)));
