@@ -389,11 +389,13 @@ def test_page_of_session_goes_on_in_place(
         expect(rows).to_have_count(5)  # question, step, two calls, answer
         rows.get_by_text("count").first.click()
         expect(page.locator(".run-panel h2")).to_contain_text("count")
-        page.locator(".run-fold").nth(1).click()  # the step
+        page.locator(".run-fold").first.click()  # the chapter
         page.evaluate("window.stayed = true")
         send({**run, "agent_steps": [{"tool_calls": calls}]})
         expect(page.locator("#conversation .run-summary")).to_contain_text("3 tool calls")
-        expect(rows).to_have_count(3)  # as the reader left it
+        expect(rows).to_have_count(1)  # as the reader left it
+        page.locator(".run-fold").first.click()
+        expect(rows).to_have_count(6)
         page.keyboard.press("Escape")
         page.set_viewport_size({"width": 1200, "height": 300})
         page.locator(".about").evaluate("about => { about.scrollTop = 200; }")
