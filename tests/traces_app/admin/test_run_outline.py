@@ -18,7 +18,7 @@ from access_app.masking import save_rule
 from access_app.models import Project, Role
 from access_app.roles import grant_role
 from tests.admin_pages import html_of, statements_of
-from tests.traces_app.conftest import NOON, answer, answered, store
+from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.admin import run_outline, run_page
 from traces_app.admin.run_outline import read_runs
 from traces_app.models import AgentStep, ToolCall
@@ -365,3 +365,25 @@ def test_detail_of_step_has_its_thought(staff: Client, project: Project) -> None
     detail = staff.get(url_of(message_id, step.pk)).json()
     assert detail["title"] == "Step 1"
     assert detail["values"][0]["text"] == "Ask for both cities at once."
+
+
+def test_good_call_is_that_with_the_same_argument(staff: Client, project: Project) -> None:
+    def run(name: str, *calls: dict[str, Any]) -> UUID:
+        made = answer(external_id=f"{name} answer", agent_steps=[{"tool_calls": list(calls)}])
+        asked = question(external_id=f"{name} question")
+        return UUID(str(store(project, asked, made, external_id=name).messages[1].id))
+
+    def call(city: str, **result: Any) -> dict[str, Any]:
+        return {"name": "find", "args": {"city": city}, "result": result}
+
+    failed = {"success": False, "error": "no network"}
+    run("good", call("Rome", output="rain"), call("Oslo", output="sun"))
+    bad = run("bad", call("Oslo", **failed), call("Bonn", **failed), {**call("Oslo", **failed), "name": "other"})
+    shown = []
+    for row in ToolCall.objects.filter(message_id=bad).order_by("position"):
+        url = staff.get(url_of(bad, row.pk)).json()["good"]
+        assert len(statements_of(staff, url)) <= 16
+        good = staff.get(url).json()
+        shown.append(good.get("problem") or [one["text"] for one in good["values"] if one["column"] == "output"])
+    assert shown == [["sun"], ["rain"], "No good run of the same question has this call."]
+    assert staff.get(f"{url_of(uuid4(), row.pk)}?good").status_code == 404
