@@ -198,11 +198,11 @@ const adopt = (columns) => {
   const rest = list.scrollTop - top * rowHeight;
   const was = selected < 0 ? null : [outline.statuses[selected], outline.durations[selected]];
   read(columns);
-  outline.ids.forEach((id, row) => {
-    folded[row] = folds.get(id) ?? folded[row];
-  });
   selected = place.get(selectedId) ?? -1;
   openAbove(selected);
+  outline.ids.forEach((id, row) => {
+    folded[row] = folds.get(id) ?? folded[row]; // what the reader folded stays so, even with the selected row in it
+  });
   mark();
   sayPlace();
   refresh();
