@@ -90,7 +90,7 @@ def pages(transactional_db: None) -> list[str]:
         *(
             f"/admin/messages_app/session/{outcome.id}/change/",
             f"/admin/messages_app/message/{message}/change/?open=all",
-            f"/admin/messages_app/message/{message}/steps/{step_id}/input/",
+            f"/admin/messages_app/message/{message}/change/?call={step_id}&tab=input",
             f"/admin/messages_app/message/{message}/change/?call={call_id}",
         ),
         *("/admin/traces_app/toolcall/?status=error", f"/admin/traces_app/toolcall/{call_id}/change/"),
