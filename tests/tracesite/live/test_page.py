@@ -317,7 +317,7 @@ def test_page_of_running_run_goes_on_in_place(
         expect(page.locator(".run-row").first).to_have_attribute("aria-setsize", "262")
         assert rows.evaluate("list => list.scrollTop") == 260
         rows.evaluate("list => { list.scrollTop = 0; }")
-        page.locator(".run-fold").first.click()  # the step
+        page.locator(".run-row-step .run-fold").first.click()
         expect(page.locator(".run-row")).to_have_count(2)  # with the answer
         send_calls(260, 261)
         expect(page.locator("#run-text .call")).to_have_count(261)
