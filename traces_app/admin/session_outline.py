@@ -10,10 +10,12 @@ from dataclasses import fields, replace
 from uuid import UUID
 
 import msgspec
+from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
+from access_app.errors import InvalidInput
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.interruptions import is_interrupted
@@ -38,9 +40,12 @@ CALL, ANSWER, CHAPTER = 1, 2, 3
 
 
 def send_outline(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
-    """Send the whole outline of the page of a session that `?cursor=` or `?newest` names as JSON."""
+    """Send the whole outline of the page of a session that `?cursor=` or `?newest` names as JSON; 400 for an invalid cursor."""
     db, session = database(request), _session(model_admin, request, session_id)
-    cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
+    try:
+        cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
+    except InvalidInput as error:
+        raise BadRequest(str(error)) from error
     conversation = read_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
     outline = read_session_outline(db, session, conversation, is_whole=True)
     return HttpResponse(msgspec.json.encode(outline), content_type="application/json")

@@ -578,6 +578,17 @@ def test_session_has_the_runs_of_its_answers_as_chapters(staff: Client, project:
     assert [name for _depth, name, _id in calls if name] == ["get_weather", "get_weather", "ask_researcher", "search"]
     assert rows["chapters"] == {0: {"outcome": "failed", "label": "Failed"}}
     assert rows["words"][asked]["text"] == question()["content"]
+    # The whole outline, the words and the panel of its rows have addresses of their own.
+    whole = staff.get(f"{SESSIONS}{outcome.id}/outline/").json()
+    assert whole["ids"] == [str(key) for key in rows["ids"]]
+    call = str(ToolCall.objects.get(tool__name="search").pk)
+    assert set(staff.get(f"{SESSIONS}{outcome.id}/words/", {"id": [call, "x"]}).json()) == {call}
+    assert staff.get(f"{SESSIONS}{outcome.id}/outline/{call}/").json()["title"] == "search"
+    assert staff.get(f"{SESSIONS}{outcome.id}/outline/{asked}/").status_code == 404
+    assert staff.get(f"{SESSIONS}{outcome.id}/outline/", {"cursor": "x"}).status_code == 400
+    elsewhere = store(project, question(), external_id="elsewhere").id
+    assert staff.get(f"{SESSIONS}{elsewhere}/outline/{call}/").status_code == 404
+    assert staff.get(f"{SESSIONS}{elsewhere}/words/", {"id": call}).json() == {}
 
 
 def test_conversation_with_runs_takes_constant_queries(staff: Client, project: Project) -> None:
