@@ -50,7 +50,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session, session_name
 from .outcome import Outcome, outcome_of
-from .run_page import has_deciding_failure
+from .run_page import has_deciding_failure, tokens_of
 from .similar_page import similar_context
 
 MOST_CANDIDATES = 20
@@ -192,7 +192,7 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
     words = WordChanges(WORDS_SECONDS)
     asked = [_question_of(db, run) for run in runs]
     swap = reverse("admin:messages_app_message_compare", args=[other.pk])
-    figures, same = _figures(*runs, comparison.pairs)
+    figures, same = _figures(db, *runs, comparison.pairs)
     return {
         "other": other,
         "replayed_since": None if replay is None else replay.since,
@@ -222,9 +222,10 @@ def _outcome_of(db: Database, run: Message) -> Outcome:
     )
 
 
-def _figures(message: Message, other: Message, pairs: Sequence[Pair]) -> tuple[list[Figure], list[str]]:
+def _figures(db: Database, message: Message, other: Message, pairs: Sequence[Pair]) -> tuple[list[Figure], list[str]]:
     """Return the figures of two runs, and what has no figure because it is the same."""
     runs = message, other
+    tokens = [sum(tokens_of(db, run)) for run in runs]
     figures = [
         Figure(label=label, left=left, right=right, change=_change(*numbers))
         for label, (left, right), numbers in (
@@ -232,7 +233,7 @@ def _figures(message: Message, other: Message, pairs: Sequence[Pair]) -> tuple[l
             (gettext("Duration"), map(message_duration, runs), [run.duration_ms for run in runs]),
             (gettext("Steps"), [run.step_count for run in runs], ()),
             (gettext("Tool calls"), [run.call_count for run in runs], ()),
-            (gettext("Tokens"), [f"{tokens:,}" for tokens in map(_tokens, runs)], map(_tokens, runs)),
+            (gettext("Tokens"), [f"{number:,}" for number in tokens], tokens),
             (gettext("Cost"), [total_cost(run) or "—" for run in runs], [run.cost for run in runs]),
         )
     ]
@@ -251,10 +252,6 @@ def _figures(message: Message, other: Message, pairs: Sequence[Pair]) -> tuple[l
         elif left:
             same.append(label)
     return figures, same
-
-
-def _tokens(run: Message) -> int:
-    return (run.input_tokens or 0) + (run.output_tokens or 0)
 
 
 def _change(left: float | Decimal | None = None, right: float | Decimal | None = None) -> str:

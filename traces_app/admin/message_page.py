@@ -24,7 +24,6 @@ from messages_app.waiting import waiting_words
 from traces_app.queries.contexts import step_with_input
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
-from tracesite_sdk.normalize.pricing import Tokens
 from tracesite_sdk.spans.conversation import TRACE_ID
 
 from .conversation import MessagePage, place_in_conversation, read_message
@@ -37,15 +36,15 @@ from .run_page import (
     read_deciding_failure,
     read_interrupts,
     read_run,
-    read_tokens,
     read_tool_time,
+    tokens_of,
     unpriced_models,
     words_of_tokens,
 )
 from .run_search import MATCHES_LISTED, search_run
 from .scores import judgements_of
 from .span_page import own_span, spans_of_message
-from .telling_texts import plain
+from .telling_texts import plain, telling_line
 
 TAB_CHARACTERS = 50
 HEADING_CHARACTERS = 120
@@ -82,7 +81,9 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "session_name": session_name(message.session),
         "waiting_words": waits,
         "is_run": message.role == Message.Role.ASSISTANT,
-        "said": plain(message.shown_content) or ("" if message.is_completed else _("Not finished yet.")),
+        "said": plain(message.shown_content)
+        or telling_line(page.bubble.error.head)
+        or ("" if message.is_completed else _("Not finished yet.")),
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         **model_admin.given_trash.context_of(model_admin, request, message),
         **of_run,
@@ -137,7 +138,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         found["unpriced_models"] = unpriced_models(db, message.pk)
     if message.step_count:
         found["tool_ms"] = read_tool_time(db, message.pk)
-    found["tokens"] = _tokens(message, read_tokens(db, message.pk) if message.step_count else None)
+    found["tokens"] = words_of_tokens(tokens_of(db, message))
     return found
 
 
@@ -160,13 +161,6 @@ def _selected(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> d
         elif detail is not None and tab == "span":
             found["spans"] = own_span(db, message, key)
     return found
-
-
-def _tokens(message: Message, counted: Tokens | None) -> dict[str, str]:
-    """Return the tokens of a run in words; {} if none are known."""
-    if counted is None or not counted.cached_input:
-        counted = Tokens(message.input_tokens or 0, 0, 0, message.output_tokens or 0, 0)
-    return words_of_tokens(counted)
 
 
 def _url_of_deciding_failure(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> str | None:

@@ -69,6 +69,7 @@ from .run_page import (
     url_in_run,
 )
 from .run_tree import CallNode, Key, StepNode, reading_order, step_numbers
+from .telling import telling_argument
 from .telling_texts import cut_in_middle, note_of_result, plain, telling_line
 
 OUTLINE_ROWS = 100_000
@@ -240,6 +241,10 @@ class Detail:
     id: UUID
     is_call: bool
     title: str
+    telling: str
+    """Of a call the argument that tells most."""
+    is_pending: bool
+    """Whether it is a call without a result."""
     facts: Sequence[tuple[str, str]]
     values: Sequence[Payload]
     input_of: UUID | None
@@ -660,6 +665,8 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
         id=call_id,
         is_call=True,
         title=one_line(row.tool.name, NAME_CHARACTERS) or _("(no name)"),
+        telling=telling_argument(row.tool.name, texts.args.head + texts.args.rest),
+        is_pending=row.status == ToolCall.Status.PENDING,
         facts=_facts(
             (_("Status"), str(row.get_status_display())),
             (_("Step"), step_number(db, row.step)),
@@ -702,6 +709,8 @@ def _step_detail(db: Database, step: Any) -> Detail:
         id=step.pk,
         is_call=False,
         title=_("Step %(number)s") % {"number": step_number(db, step)},
+        telling="",
+        is_pending=False,
         facts=_facts(
             (_("Agent"), one_line(step.agent_name, NAME_CHARACTERS)),
             (_("Model"), one_line(step.model, NAME_CHARACTERS)),

@@ -21,7 +21,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
-from messages_app.models import Message
+from messages_app.models import Message, Session
 from messages_app.safe_text import (
     Excerpt,
     excerpt,
@@ -219,16 +219,26 @@ def read_tool_time(db: Database, message_id: UUID) -> int | None:
     return total
 
 
-def read_tokens(db: Database, message_id: UUID) -> pricing.Tokens | None:
-    """Return the tokens of the steps of a run by their kinds; None if it has none, or more than STEPS_COUNTED steps. One query.
+def read_tokens(db: Database, **of: Any) -> pricing.Tokens | None:
+    """Return the tokens of the steps that match `of`, which names a message or a session, by their kinds; None if there are none, or
+    more than STEPS_COUNTED steps. One query.
 
     The sums of a message have the input as its producer counts it: with cached tokens, or without.
     """
-    steps = db.rows(AgentStep.with_deleted).filter(message_id=message_id, **ids_below([message_id]))
+    steps = db.rows(AgentStep.with_deleted).filter(**of)
     # With their ids, without which nothing encrypted is read.
     usages = list(steps.filter(usage__isnull=False).order_by().values_list("pk", "usage")[: STEPS_COUNTED + 1])
     counted = [tokens for _id, usage in usages if (tokens := pricing.tokens_of(usage)) is not None]
     return pricing.Tokens(*map(sum, zip(*counted, strict=True))) if counted and len(usages) <= STEPS_COUNTED else None
+
+
+def tokens_of(db: Database, row: Message | Session) -> pricing.Tokens:
+    """Return the tokens of a run or a session by their kinds, from its steps if they tell what came from a cache. One query."""
+    of = {"message__session_id": row.pk} if isinstance(row, Session) else {"message_id": row.pk, **ids_below([row.pk])}
+    counted = read_tokens(db, **of)
+    if counted is None or not counted.cached_input:
+        return pricing.Tokens(row.input_tokens or 0, 0, 0, row.output_tokens or 0, 0)
+    return counted
 
 
 def words_of_tokens(counted: pricing.Tokens | None) -> dict[str, str]:

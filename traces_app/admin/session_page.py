@@ -48,6 +48,7 @@ from .conversation import (
 )
 from .labels import session_name
 from .run_outline import explorer_words
+from .run_page import tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session
 from .session_outline import read_session_outline, rows_of
 from .session_search import search_session
@@ -104,6 +105,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "plan": page.plan,
         "duration_ms": page.duration_ms,
         "cost_words": total_cost_in_words(session),
+        "tokens": words_of_tokens(tokens_of(db, session)),
         "waiting_words": waiting_words(session),
         "open_status": status_of_open_message(session),
         "conversation": conversation,

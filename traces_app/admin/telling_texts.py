@@ -75,7 +75,8 @@ def telling_line(error: str) -> str:
     text = _WRAPPER.sub("", _ANSI.sub("", error[:_MOST_READ]))
     if text.lstrip().startswith(("{", "[")):
         text = _message_in(read_json(text)[0]) or text
-    lines = text.replace("\\n\\n", "\n\n").splitlines()  # hooks dump their texts as JSON does
+    # Hooks dump their texts as JSON does.
+    lines = text.replace("\\n" if "\n" not in text.strip() else "\\n\\n", "\n").splitlines()
     line = _REPR.sub(lambda match: f"{match[1]}: {match[3]}", (_exception(lines) or _naming(lines) or text)[:400])
     return words(_MESSAGE_IN_REPR.sub(r": \2", line))
 
@@ -107,7 +108,7 @@ def note_of_result(output: str, size: int | None = None) -> Note:
 
 def plain(text: str) -> str:
     """Return the first words of what an agent thought or said, without the signs of Markdown and without tags."""
-    text = _BLOCK_SIGN.sub("", _TAG.sub(" ", text[:1_000]))
+    text = _BLOCK_SIGN.sub("", _TAG.sub(" ", _ANSI.sub("", text[:1_000])))
     text = _LINK.sub(r"\1", text).replace("`", "")
     return words(_EMPHASIS.sub(lambda match: match[1] or match[2], text))
 

@@ -26,7 +26,7 @@ def question_before(db: Database, session_id: UUID | OuterRef, run: UUID | Outer
 def last_good_run(db: Database, run: Message) -> UUID | None:
     """Return the newest run of the project that answered the same question and ended without an error; None if there is none.
 
-    Questions are the same if their texts are equal. At most four queries. Raise InvalidInput if one takes longer than LIST_MS.
+    Questions are the same if their texts are equal. A run without calls is no good one for a run with calls. At most four queries. Raise InvalidInput if one takes longer than LIST_MS.
     """
     with limited(db, LIST_MS):
         _id, question = _said_before(db, run.session_id, run.pk).values_list("pk", "content").first() or (None, "")
@@ -49,6 +49,8 @@ def last_good_run(db: Database, run: Message) -> UUID | None:
             .filter(role=Message.Role.ASSISTANT, is_completed=True, session_id__in=same.values(), pk__gte=min(same))
         )
         answered = Subquery(_said_before(db, OuterRef("session_id"), OuterRef("pk")).values("pk")[:1])
+        if run.call_count:
+            good = good.filter(call_count__gt=0)
         runs = good.exclude(pk=run.pk).annotate(answered=answered).filter(answered__in=list(same))
         return runs.order_by("-pk").values_list("pk", flat=True).first()
 

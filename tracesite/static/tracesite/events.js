@@ -61,7 +61,7 @@ const rowOf = (event) => {
   );
   const json = JSON.stringify(event.data);
   if (json !== "{}") {
-    const details = element("details", "", element("summary", "", ...visible(json.slice(0, 120))));
+    const details = element("details", "", element("summary", "", ...visible(json.length > 120 ? `${json.slice(0, 120)}…` : json)));
     const unfold = () => details.append(element("pre", "", ...visible(JSON.stringify(event.data, null, 2))));
     details.addEventListener("toggle", unfold, { once: true });
     row.append(details);

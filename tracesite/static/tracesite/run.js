@@ -17,6 +17,7 @@ const TYPING_MS = 250; // after which a search is asked for
 const LONG = 0.95; // the share of rows whose bars are not cut
 const STATUSES = ["pending", "success", "error"];
 const FAILED = 2;
+const STEP = 0;
 const CALL = 1;
 const ANSWER = 2;
 const CHAPTER = 3;
@@ -323,7 +324,7 @@ const belowElements = (row) => {
   }
   const counts = { steps: 0, calls: 0, failures: 0 };
   for (let below = row + 1; outline.depths[below] > outline.depths[row]; below += 1) {
-    counts.steps += outline.calls[below] !== CALL || stepOf(below) ? 1 : 0;
+    counts.steps += outline.calls[below] === STEP || stepOf(below) ? 1 : 0;
     counts.calls += outline.calls[below] === CALL ? 1 : 0;
     counts.failures += outline.statuses[below] === FAILED ? 1 : 0;
   }
@@ -388,7 +389,7 @@ const rowElement = (row, index) => {
   }
   const chapter = outline.chapters[row];
   made.classList.toggle("run-row-chapter", outline.calls[row] === CHAPTER);
-  const middle = chapter ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bars(row);
+  const middle = chapter && view !== "time" ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bars(row);
   made.append(label(row), middle, end, element("span", "run-cost", outline.costs[row] ?? ""));
   return made;
 };
@@ -681,7 +682,7 @@ const showTab = (wanted) => {
   const content = TABS[present]();
   const shownIn = panel.querySelector("[role=tabpanel]");
   shownIn.setAttribute("aria-labelledby", `run-tab-${present}`);
-  shownIn.replaceChildren(...(content.length ? content : [element("p", "nothing", words.nothing)]));
+  shownIn.replaceChildren(...(content.length ? content : [element("p", "nothing", detail.is_pending && present === "result" ? words.pending : words.nothing)]));
 };
 
 const tabsElement = () => {
@@ -726,10 +727,9 @@ const FOCUSED_IN_PANEL = [".back", "[role=tab][aria-selected=true]", ".panel-bod
 
 const showDetail = () => {
   const row = place.get(detail.id);
-  const said = wordsOf.get(detail.id);
   const title = element("h2", "", element("bdi", detail.is_call ? "tool" : "", detail.title));
-  if (detail.is_call && said?.text) {
-    title.append(" ", element("bdi", "run-text", said.text));
+  if (detail.telling) {
+    title.append(" ", element("bdi", "run-text", detail.telling));
   }
   const status = detail.is_call ? STATUSES[outline.statuses[row]] : "";
   // The step for which a call stands is shown from the call.
@@ -786,7 +786,8 @@ const showSection = (wanted) => {
 const showMessage = (id) => {
   if (isSession) {
     showSection("conversation");
-    document.getElementById(`message-${id}`)?.scrollIntoView({ block: "start" });
+    const message = document.getElementById(`message-${id}`);
+    about.scrollTop += message ? message.getBoundingClientRect().top - about.getBoundingClientRect().top : 0;
   }
 };
 
@@ -1211,7 +1212,7 @@ const listen = () => {
     }
     const isTyping = event.target.closest("input, textarea, select, dialog");
     const isArrow = event.key.startsWith("Arrow");
-    const isOurs = !isArrow || event.target === list;
+    const isOurs = !isArrow || event.target === list || event.target === document.body;
     if ((view === "text" && event.key !== "?" && event.key !== "t") || isTyping || !isOurs || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) {
       return;
     }
@@ -1224,7 +1225,7 @@ const listen = () => {
 
 // The parts of the page that change while the run goes on.
 const PARTS = [
-  ...["#run-header", "#run-losses", "#run-notes", "#message-facts", "#run-failures", "#run-text", "#run-state", "#answer"],
+  ...["#run-header", "#run-losses", "#run-notes", "#message-facts", "#run-failures", "#run-counts", "#run-text", "#run-state", "#answer"],
   ...["#session-facts", "#plan"],
 ];
 
