@@ -1,0 +1,110 @@
+"""The page of a session in a real browser: its questions as chapters of one path, beside the conversation."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from access_app.models import Project
+from messages_app.models import Session
+from tests.chromium import needs_chromium
+from tests.traces_app.admin.test_admin_in_browser import browse, session_key, watched
+from tests.traces_app.admin.test_run_explorer_in_browser import PHONE, WHOLE_ROWS, WIDE, WIDER, call_of
+from tests.traces_app.conftest import NOON, answer, question, store
+
+pytestmark = [pytest.mark.system, needs_chromium]
+__all__ = ["session_key"]  # a fixture
+
+IN_SIGHT = """message => {
+  const about = document.querySelector('.about').getBoundingClientRect();
+  const box = message.getBoundingClientRect();
+  return box.top >= about.top - 1 && box.top < about.bottom && document.querySelector('#container').scrollTop === 0;
+}"""
+
+
+@pytest.fixture
+def talk(project: Project) -> str:
+    """Store twelve questions with their runs, more rows than are open at first, and return the path of the session's page."""
+    said: list[dict[str, Any]] = []
+    for place in range(12):
+        after = timedelta(hours=place)
+        calls = [call_of(f"look_{place}_{number}", number * 100, 90) for number in range(8)]
+        calls[3]["result"] = {
+            "success": place != 5,
+            "output": "ok",
+            "error": "" if place != 5 else "ValueError: no such day",
+        }
+        steps = [{"thought": f"Look at day {place}.", "tool_calls": calls}]
+        asked = question(external_id=f"q{place}", content=f"What about day {place}?", created_at=NOON + after)
+        told = answer(
+            external_id=f"a{place}", content=f"Day {place} is fine. " * 30, created_at=NOON + after, agent_steps=steps
+        )
+        said += [asked, told]
+    return f"/admin/messages_app/session/{store(project, *said).id}/change/"
+
+
+def test_chapters_lead_to_what_was_said_and_done(
+    talk: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size(WIDE)
+        page.goto(talk)
+        chapters = page.locator(".run-row-chapter")
+        expect(chapters).to_have_count(12)
+        expect(page.locator(".run-row")).to_have_count(12)  # folded, because there are many rows
+        expect(chapters.nth(5).locator(".outcome")).to_have_class("outcome outcome-failed")
+        expect(chapters.nth(4).locator(".run-below")).to_contain_text("8")
+        chapters.nth(9).click()
+        asked = page.locator("ol.conversation > li").nth(18)
+        expect(asked).to_contain_text("What about day 9?")
+        assert asked.evaluate(IN_SIGHT)
+        page.keyboard.press("n")  # the failure, in a folded chapter
+        expect(page.locator(".run-panel h2 .tool")).to_have_text("look_5_3")
+        expect(page.locator(".run-panel")).to_contain_text("ValueError: no such day")
+        page.reload()
+        expect(page.locator(".run-panel h2 .tool")).to_have_text("look_5_3")
+        page.keyboard.press("Escape")
+        expect(page.locator(".run-panel")).to_be_hidden()
+        page.get_by_role("link", name="Details").or_(page.get_by_role("link", name="详情")).click()
+        expect(page.locator("#details dl.facts")).to_be_visible()
+        expect(page.locator("ol.conversation")).to_be_hidden()
+        chapters.first.click()
+        expect(page.locator("ol.conversation")).to_be_visible()
+        assert complaints == []
+
+
+def test_first_screen_shows_the_path(talk: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        for size, lowest in ((WIDE, 140), (PHONE, 200)):
+            page.set_viewport_size(size)
+            page.goto(talk)
+            expect(page.locator(".run-row").first).to_be_visible()
+            box = page.locator(".run-row").first.bounding_box()
+            assert box is not None and box["y"] <= lowest, size
+            assert page.evaluate(WHOLE_ROWS) == 12
+            assert page.evaluate(WIDER) == []
+        page.locator(".run-row-chapter").first.click()
+        expect(page.locator("ol.conversation")).to_be_visible()  # over the path
+        page.go_back()
+        expect(page.locator("ol.conversation")).to_be_hidden()
+        assert complaints == []
+
+
+def test_session_is_read_and_searched_without_scripts(
+    talk: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url, scripts=False):
+        page = context.new_page()
+        page.goto(talk)
+        expect(page.locator("ol.conversation > li")).to_have_count(24)
+        expect(page.locator("#details dl.facts")).to_be_visible()
+        page.locator(".path-search input[name=q]").fill("error:day")
+        page.locator(".path-search input[name=q]").press("Enter")
+        page.locator(".session-matches a", has_text="look_5_3").click()
+        expect(page.locator(".run-panel h2 .tool")).to_have_text("look_5_3")
+    assert Session.objects.count() == 1
