@@ -291,7 +291,7 @@ def visit_admin(address: str, session: str) -> None:
             "",
             "messages_app/session/",
             f"messages_app/session/{session}/change/",
-            f"messages_app/session/{session}/live/",
+            f"messages_app/session/{session}/change/?tab=events",
             "messages_app/message/",
             "traces_app/toolcall/",
             "traces_app/tool/statistics/",
