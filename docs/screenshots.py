@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from socket import create_server
 
@@ -25,7 +26,7 @@ SESSION = "Checkout has been slow since 09:40"
 SIZE = {"width": 1280, "height": 800}
 EVERY = ROOT / ".tracesite" / "screenshots"
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-RUN = "/admin/messages_app/message/?role=assistant&q=Refund+order+5471"
+RUN = "/admin/messages_app/message/?role=assistant&has_errors=yes&q=Refund+order+5471"
 PAGES = {
     "home": ["/admin/"],
     "session": ["/admin/messages_app/session/?q=Three+days+in+Lisbon", "#result_list tbody th a"],
@@ -74,27 +75,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as data, create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
         probe.close()
+        log = Path(data, "log")  # not a pipe, which a server fills that nobody reads
         server = subprocess.Popen(
             [sys.executable, "manage.py", "serve", "--demo", "--port", str(port)],
             cwd=ROOT,
             env={**os.environ, "TRACESITE_DATA_DIR": data},
-            stdout=subprocess.PIPE,
+            stdout=log.open("w"),
             stderr=subprocess.STDOUT,
-            text=True,
         )
         try:
-            take(f"http://127.0.0.1:{port}", password_of(server))
+            take(f"http://127.0.0.1:{port}", password_in(log, server))
         finally:
             server.send_signal(signal.SIGINT)
-            server.communicate()
+            server.wait()
 
 
-def password_of(server: subprocess.Popen[str]) -> str:
+def password_in(log: Path, server: subprocess.Popen[bytes]) -> str:
     """Wait until the server has printed its login, and return the password."""
-    assert server.stdout is not None
-    for line in server.stdout:
-        if found := re.search(r"Login +admin, password (\S+)", line):
+    while server.poll() is None:
+        if found := re.search(r"Login +admin, password (\S+)", log.read_text()):
             return found[1]
+        time.sleep(0.2)
     raise SystemExit("The server did not start.")
 
 
@@ -141,7 +142,9 @@ def log_in(page: Page, password: str) -> None:
 
 
 def shoot(page: Page, path: Path) -> None:
-    page.wait_for_load_state("networkidle")
+    # A page that follows a session is never idle.
+    page.wait_for_load_state("load")
+    page.wait_for_timeout(700)
     page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=path)
 
