@@ -29,12 +29,10 @@ from access_app.models import AuditAction
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.interruptions import is_interrupted
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page
 from messages_app.safe_text import message_duration, one_line, total_cost
 from messages_app.sql.beginnings import Beginning
-from messages_app.waiting import waiting_words
 from traces_app.queries.comparison import (
     MOST_NODES,
     Comparison,
@@ -49,7 +47,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session, session_name
-from .outcome import Outcome, outcome_of
+from .outcome import Outcome, outcome_of_run
 from .run_page import has_deciding_failure, tokens_of
 from .similar_page import similar_context
 
@@ -214,12 +212,8 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
 
 def _outcome_of(db: Database, run: Message) -> Outcome:
     """Return how a run ended. At most four queries."""
-    return outcome_of(
-        is_completed=run.is_completed,
-        is_interrupted=is_interrupted(run),
-        is_waiting=not run.is_completed and waiting_words(run.session) != "",
-        has_failed=bool(run.error) or (run.failure_count > 0 and has_deciding_failure(db, run.pk)),
-    )
+    has_failed = bool(run.error) or (run.failure_count > 0 and has_deciding_failure(db, run.pk))
+    return outcome_of_run(run, run.session, has_failed=has_failed)
 
 
 def _figures(db: Database, message: Message, other: Message, pairs: Sequence[Pair]) -> tuple[list[Figure], list[str]]:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db.models import Count, F, QuerySet, Window
 from django.db.models.functions import RowNumber
+from django.utils.translation import gettext as _
 
 from access_app.db import Database
 from access_app.readable import ReadableRows
@@ -22,6 +23,7 @@ from messages_app.sql.periods import Period
 from tracesite_sdk.records import ids
 
 from .display_text import without_tool_json
+from .telling_texts import plain, telling_line
 from .workflow_plan import PlannedAgent, layers_of
 
 PAGE_SIZE = 50
@@ -275,6 +277,11 @@ def bubble(message: Any, references: Sequence[Any] = ()) -> Bubble:
         error=excerpt(error, message.error_bytes) if error is message.shown_error else excerpt(error),
         references=references,
     )
+
+
+def words_of_message(content: str, error: Excerpt, *, is_completed: bool) -> str:
+    """Return the first words of a message, otherwise the line of its error that tells most; of one that goes on that it does."""
+    return plain(content) or telling_line(error.head) or ("" if is_completed else _("Not finished yet."))
 
 
 def _json_columns(names: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from django.utils.translation import gettext as _
 from access_app.models import Role
 from access_app.request_database import database
 from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
-from messages_app.interruptions import is_interrupted
 from messages_app.markdown import WORK, Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid
@@ -26,11 +25,11 @@ from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.spans.conversation import TRACE_ID
 
-from .conversation import MessagePage, place_in_conversation, read_message
+from .conversation import MessagePage, place_in_conversation, read_message, words_of_message
 from .flag_labels import losses_of, problems_of
 from .input_page import input_context
 from .labels import session_name, title_of
-from .outcome import outcome_of
+from .outcome import outcome_of_run
 from .run_outline import explorer_words, read_detail, read_first_rows, sees
 from .run_page import (
     read_deciding_failure,
@@ -44,7 +43,6 @@ from .run_page import (
 from .run_search import MATCHES_LISTED, search_run
 from .scores import judgements_of
 from .span_page import own_span, spans_of_message
-from .telling_texts import plain, telling_line
 
 TAB_CHARACTERS = 50
 HEADING_CHARACTERS = 120
@@ -81,19 +79,14 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "session_name": session_name(message.session),
         "waiting_words": waits,
         "is_run": message.role == Message.Role.ASSISTANT,
-        "said": plain(message.shown_content)
-        or telling_line(page.bubble.error.head)
-        or ("" if message.is_completed else _("Not finished yet.")),
+        "said": words_of_message(message.shown_content, page.bubble.error, is_completed=message.is_completed),
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         **model_admin.given_trash.context_of(model_admin, request, message),
         **of_run,
         **selected,
         "has_panel": any(selected.values()),
-        "outcome": outcome_of(
-            is_completed=message.is_completed,
-            is_interrupted=is_interrupted(message),
-            is_waiting=waits != "",
-            has_failed=bool(page.bubble.error) or of_run["run"].deciding is not None,
+        "outcome": outcome_of_run(
+            message, message.session, has_failed=bool(page.bubble.error) or of_run["run"].deciding is not None
         ),
     }
     return TemplateResponse(request, "admin/traces_app/message_page.html", context)

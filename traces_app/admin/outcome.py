@@ -10,6 +10,10 @@ from django.db.models import TextChoices
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from messages_app.interruptions import is_interrupted
+from messages_app.models import Message, Session
+from messages_app.waiting import waiting_words
+
 from .telling import is_shell
 
 _WITH_SUBCOMMANDS = re.compile(
@@ -58,6 +62,16 @@ def outcome_of(*, is_completed: bool, is_interrupted: bool, is_waiting: bool, ha
     if not is_completed:
         return Outcome.RUNNING
     return Outcome.FAILED if has_failed else Outcome.DONE
+
+
+def outcome_of_run(run: Message, session: Session, *, has_failed: bool) -> Outcome:
+    """Return the outcome of a run of a session."""
+    return outcome_of(
+        is_completed=run.is_completed,
+        is_interrupted=is_interrupted(run),
+        is_waiting=not run.is_completed and waiting_words(session) != "",
+        has_failed=has_failed,
+    )
 
 
 def deciding_failure(calls: Sequence[CallFact]) -> CallFact | None:

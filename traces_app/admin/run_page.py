@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db.models import QuerySet, Sum, TextField
@@ -66,6 +66,9 @@ COMMANDS_COMPARED = 500
 STEPS_COUNTED = 2_000
 FIRST_ROWS = 200
 """Rows of the explorer that come with the page, so that they are painted with it."""
+
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,24 +175,45 @@ def _deciding(db: Database, run: _Skeleton) -> int | None:
         return None
     failed_tools = {run.rows[place][4] for place in run.failed}
     tools = dict(db.rows(Tool.objects).filter(pk__in=failed_tools).values_list("pk", "name"))
-    shells = {key for key, name in tools.items() if is_shell(name)}
-    calls = [(place, row) for place, row in enumerate(run.rows) if not run.numbers[place] and row[4] in tools]
-    # Of a shell the commands are compared, those of the last calls.
-    commands = [row[0] for _place, row in calls if row[4] in shells][-COMMANDS_COMPARED:]
-    of_shells = db.rows(ToolCall.with_deleted).filter(pk__in=commands)
-    told = telling_arguments(of_shells, LEAST_CHARACTERS) if commands else {}
-    facts = [
-        CallFact(
-            place=place,
-            tool=tools[tool],
-            telling=told.get(key, "") if tool in shells else "",
-            failed=status == ToolCall.Status.ERROR,
-            pending=status == ToolCall.Status.PENDING,
+    calls = [
+        EndedCall(place, key, tools[tool], status == ToolCall.Status.ERROR, status == ToolCall.Status.PENDING)
+        for place, (key, _step, _parent, status, tool) in (
+            (place, row) for place, row in enumerate(run.rows) if not run.numbers[place]
         )
-        for place, (key, _step, _parent, status, tool) in calls
+        if tool in tools
     ]
-    deciding = deciding_failure(facts)
-    return None if deciding is None else deciding.place
+    return deciding_failures(db, {None: calls}, COMMANDS_COMPARED).get(None)
+
+
+class EndedCall(NamedTuple):
+    """A call of a run, as far as it decides the outcome; of a shell without its command."""
+
+    place: int
+    """In the order of the run."""
+    id: UUID
+    tool: str
+    failed: bool
+    pending: bool
+
+
+def deciding_failures(db: Database, runs: Mapping[K, Sequence[EndedCall]], commands: int) -> dict[K, int]:
+    """Return the places of the failed calls that decided how runs ended, of those runs that have one. One query, or none if no shell
+    failed: of shells the commands are compared, those of the last `commands` calls of each run."""
+    failed = {key: {call.tool for call in calls if call.failed} for key, calls in runs.items()}
+    # A failure is made good by a call of the same tool.
+    calls_of = {key: [call for call in calls if call.tool in failed[key]] for key, calls in runs.items()}
+    of_shells = [
+        call.id for calls in calls_of.values() for call in [call for call in calls if is_shell(call.tool)][-commands:]
+    ]
+    rows = db.rows(ToolCall.with_deleted).filter(pk__in=of_shells)
+    told = telling_arguments(rows, LEAST_CHARACTERS) if of_shells else {}
+    found = {
+        key: deciding_failure(
+            [CallFact(call.place, call.tool, told.get(call.id, ""), call.failed, call.pending) for call in calls]
+        )
+        for key, calls in calls_of.items()
+    }
+    return {key: fact.place for key, fact in found.items() if fact is not None}
 
 
 def telling_arguments(calls: QuerySet[ToolCall], characters: int) -> dict[UUID, str]:
@@ -235,7 +259,8 @@ def read_tokens(db: Database, **of: Any) -> pricing.Tokens | None:
 def tokens_of(db: Database, row: Message | Session) -> pricing.Tokens:
     """Return the tokens of a run or a session by their kinds, from its steps if they tell what came from a cache. One query."""
     of = {"message__session_id": row.pk} if isinstance(row, Session) else {"message_id": row.pk, **ids_below([row.pk])}
-    counted = read_tokens(db, **of)
+    has_steps = isinstance(row, Session) or row.step_count > 0
+    counted = read_tokens(db, **of) if has_steps else None
     if counted is None or not counted.cached_input:
         return pricing.Tokens(row.input_tokens or 0, 0, 0, row.output_tokens or 0, 0)
     return counted

@@ -5,36 +5,31 @@ A message of a person begins a chapter, and so does an answer that follows none;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from uuid import UUID
 
 import msgspec
 from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse
-from django.utils.translation import gettext as _
 
 from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.interruptions import is_interrupted
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, session_of_page
 from messages_app.sql.pagination import Cursor
-from messages_app.waiting import waiting_words
 from traces_app.models import AgentStep, ToolCall
 
-from .conversation import Bubble, Conversation, read_conversation
-from .outcome import CallFact, deciding_failure, outcome_of
+from .conversation import Conversation, read_conversation, words_of_message
+from .outcome import outcome_of_run
 from .run_outline import Chapter, Outline, RowWords, RunRows, outline_of, read_detail, read_runs, read_words
-from .run_page import FIRST_ROWS, LEAST_CHARACTERS, telling_arguments
-from .telling import is_shell
-from .telling_texts import plain, telling_line
+from .run_page import FIRST_ROWS, EndedCall, deciding_failures
 
 COMMANDS_COMPARED = 100
 """Calls of shells of a run, the last ones, whose commands decide whether its failures were made good."""
-SUCCESS, FAILED = 1, 2
+PENDING, SUCCESS, FAILED = 0, 1, 2
 CALL, ANSWER, CHAPTER = 1, 2, 3
 """As `Outline` numbers them."""
 
@@ -97,7 +92,9 @@ def read_session_outline(
     for bubble in conversation.bubbles:
         message = bubble.message
         is_answer = message.role == Message.Role.ASSISTANT
-        words[str(message.pk)] = RowWords(text=_text(bubble))
+        words[str(message.pk)] = RowWords(
+            text=words_of_message(bubble.content.head, bubble.error, is_completed=message.is_completed)
+        )
         if not is_answer or not asked:
             chapter = len(rows.ids)
             name = "" if message.role == Message.Role.USER else str(message.get_role_display())
@@ -110,12 +107,7 @@ def read_session_outline(
             if asked:
                 _extend(rows, _row_of(message, ANSWER))
             rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
-            outcome = outcome_of(
-                is_completed=message.is_completed,
-                is_interrupted=is_interrupted(message),
-                is_waiting=not message.is_completed and waiting_words(session) != "",
-                has_failed=bool(bubble.error) or message.pk in failed,
-            )
+            outcome = outcome_of_run(message, session, has_failed=bool(bubble.error) or message.pk in failed)
             chapters[rows.ids[chapter]] = Chapter(outcome=outcome.value, label=str(outcome.label))
         asked = message.role == Message.Role.USER
     first = [key for key, kind in zip(rows.ids, rows.calls, strict=True) if kind <= CALL][:FIRST_ROWS]
@@ -130,13 +122,6 @@ def read_session_outline(
 def rows_of(messages: Sequence[Message]) -> int:
     """Return how many rows the path of messages has."""
     return sum(1 + message.step_count + message.call_count for message in messages)
-
-
-def _text(bubble: Bubble) -> str:
-    said = plain(bubble.content.head)
-    if said or not bubble.error:
-        return said or ("" if bubble.message.is_completed else _("Not finished yet."))
-    return telling_line(bubble.error.head)
 
 
 def _row_of(message: Message, kind: int, *, start: int | None = None, name: str = "") -> RunRows:
@@ -173,31 +158,15 @@ def _extend(rows: RunRows, more: RunRows) -> None:
             getattr(rows, column.name).extend(getattr(more, column.name))
 
 
-def _failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> set[UUID]:
-    """Return the runs with a failed call that no later one made good, as `deciding_failure` tells. One query."""
+def _failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> Collection[UUID]:
+    """Return the runs with a failed call that no later one made good. One query."""
     calls = {
-        key: [place for place, kind in enumerate(run.calls) if kind == CALL]
+        key: [
+            EndedCall(place, call, run.names[place], run.statuses[place] == FAILED, run.statuses[place] == PENDING)
+            for place, call in enumerate(run.ids)
+            if run.calls[place] == CALL
+        ]
         for key, run in runs.items()
         if FAILED in run.statuses
     }
-    shells = [
-        runs[key].ids[place]
-        for key, places in calls.items()
-        for place in [place for place in places if is_shell(runs[key].names[place])][-COMMANDS_COMPARED:]
-    ]
-    told = telling_arguments(db.rows(ToolCall.with_deleted).filter(pk__in=shells), LEAST_CHARACTERS) if shells else {}
-    return {
-        key
-        for key, places in calls.items()
-        if deciding_failure([_fact(runs[key], place, told) for place in places]) is not None
-    }
-
-
-def _fact(run: RunRows, place: int, told: Mapping[UUID, str]) -> CallFact:
-    return CallFact(
-        place=place,
-        tool=run.names[place],
-        telling=told.get(run.ids[place], ""),
-        failed=run.statuses[place] == FAILED,
-        pending=run.statuses[place] not in (SUCCESS, FAILED),
-    )
+    return deciding_failures(db, calls, COMMANDS_COMPARED)

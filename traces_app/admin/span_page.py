@@ -126,6 +126,7 @@ def spans_of_message(db: Database, message: Message) -> TraceSpans | None:
 
 
 def trace_spans(db: Database, project_id: int, trace_id: str) -> TraceSpans:
+    """Return the first spans of a trace of a project, and how many others it has. Two queries."""
     spans = spans_of(db, project_id, trace_id)
     lines = span_lines(spans)
     return TraceSpans(trace_id=trace_id, lines=lines, left_out=len(spans) - len(lines))

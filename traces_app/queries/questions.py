@@ -26,7 +26,8 @@ def question_before(db: Database, session_id: UUID | OuterRef, run: UUID | Outer
 def last_good_run(db: Database, run: Message) -> UUID | None:
     """Return the newest run of the project that answered the same question and ended without an error; None if there is none.
 
-    Questions are the same if their texts are equal. A run without calls is no good one for a run with calls. At most four queries. Raise InvalidInput if one takes longer than LIST_MS.
+    Questions are the same if their texts are equal. A run without calls is no good one for a run with calls. At most four queries.
+    Raise InvalidInput if one takes longer than LIST_MS.
     """
     with limited(db, LIST_MS):
         _id, question = _said_before(db, run.session_id, run.pk).values_list("pk", "content").first() or (None, "")

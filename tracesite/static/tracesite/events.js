@@ -101,9 +101,9 @@ const show = (event) => {
   }
 };
 
-const update = (data) => {
-  if (data.status !== undefined) {
-    isEnded = ended.includes(data.status);
+const update = ({ status }) => {
+  if (status !== undefined) {
+    isEnded = ended.includes(status);
     say(isEnded ? "over" : "live");
   }
 };
