@@ -10,15 +10,29 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from access_app.conf import conf
+
+from .rail import part_of, parts
 
 SPACELESS_TEXTS = (
     *(gettext_noop("Add %(name)s"), gettext_noop("Add %s"), gettext_noop("Change %s"), gettext_noop("View %s")),
     gettext_noop("Change history: %s"),
 )
 """Texts of Django that our catalogue replaces, because Chinese has no space between a verb and its object, and none behind a colon."""
+
+SETTINGS = {
+    "access_app.Project": gettext_lazy("Members and their roles, retention, masking and sampling"),
+    "access_app.ApiKey": gettext_lazy("What agents and programs send and read with"),
+    "traces_app.ModelPrice": gettext_lazy("What tokens cost, by model and day"),
+    "traces_app.JobRun": gettext_lazy("Work in the background: when each job ran, and when it runs next"),
+    "access_app.AuditEntry": gettext_lazy("Who read and changed what"),
+    "auth.User": gettext_lazy("Who may log in"),
+    "auth.Group": gettext_lazy("Permissions that several people share"),
+}
+"""The lists of settings in the order of their use, and what each is for."""
 
 if TYPE_CHECKING:
     from django.contrib.auth.forms import AuthenticationForm
@@ -45,12 +59,15 @@ class TracesiteAdminSite(AdminSite):
         from access_app.roles import access
         from access_app.two_factor import is_offered
 
+        reads_traces = access(request).allows(Role.VIEWER)
         return {
             **super().each_context(request),
-            "reads_traces": access(request).allows(Role.VIEWER),
+            "reads_traces": reads_traces,
             "has_single_sign_on": bool(conf.OIDC_ISSUER),
             "has_two_factor": is_offered(),
             "TIME_ZONE": timezone.get_current_timezone_name(),
+            "parts": parts(reads_traces),
+            "part": part_of(request),
         }
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
@@ -64,6 +81,21 @@ class TracesiteAdminSite(AdminSite):
 
         return super().index(request, {**home(request), **(extra_context or {})})
 
+    def settings(self, request: HttpRequest) -> TemplateResponse:
+        """Show the lists of settings, each with what it is for, and below them all that Django shows on its first page."""
+        context = self.each_context(request)
+        models = {
+            f"{app['app_label']}.{model['object_name']}": model
+            for app in context["available_apps"]
+            for model in app["models"]
+        }
+        lists = [(models[name], use) for name, use in SETTINGS.items() if name in models]
+        return TemplateResponse(
+            request,
+            "admin/settings.html",
+            {**context, "title": _("Settings"), "lists": lists, "app_list": context["available_apps"]},
+        )
+
     def get_urls(self) -> list[URLPattern | URLResolver]:
         from access_app.two_factor_pages import two_factor
         from messages_app.admin.time_zones import choose_time_zone
@@ -72,6 +104,7 @@ class TracesiteAdminSite(AdminSite):
         # No object here has a public address, and Django's view answers 500 to an id that is not a UUID.
         urls = [url for url in super().get_urls() if getattr(url, "name", None) != "view_on_site"]
         return [
+            path("settings/", self.admin_view(self.settings), name="settings"),
             path("time-zone/", self.admin_view(choose_time_zone), name="time_zone"),
             path("two-factor/", self.admin_view(two_factor), name="two_factor"),
             *urls,

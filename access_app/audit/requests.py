@@ -33,7 +33,7 @@ NOT_RECORDED = frozenset(
         *("home", "set_language", "api", "schema", "docs", "healthz", "readyz", "metrics", "security_txt"),
         # Logins have entries of their own; see `logins`.
         *("admin:login", "admin:logout", "oidc_authentication_init", "oidc_authentication_callback", "oidc_logout"),
-        *("admin:jsi18n", "admin:time_zone", "admin:app_list"),
+        *("admin:jsi18n", "admin:time_zone", "admin:app_list", "admin:settings"),
         # By the route, because these have no name.
         *("info", "api/info", "langsmith/info", "api/public/health", r"admin/(?P<url>.*)$"),
     ]

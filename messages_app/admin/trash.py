@@ -139,7 +139,6 @@ class Trash:
             "trash_search_help": self.search_help,
             "trash_days": conf.TRASH_DAYS,
             "has_days_of_projects": in_trash and some_have_days(),
-            "trash_url": reverse(f"admin:{url_name(model_admin, 'trash')}"),
             "other_trash": (self.other[0], reverse(self.other[1])),
         }
 

@@ -11,9 +11,6 @@ from django.shortcuts import render
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from access_app.models import Role
-from access_app.roles import access
-
 NOT_FOUND = (_("Page not found"), _("There is no page at this address. It may have been deleted."))
 FORBIDDEN = (
     _("No permission"),
@@ -37,12 +34,5 @@ def error_page(request: HttpRequest, status: int, words: tuple[Promise, Promise]
     title, text = words
     # Middleware may refuse a request before AuthenticationMiddleware has seen it.
     has_permission = hasattr(request, "user") and admin.site.has_permission(request)
-    reads_traces = has_permission and access(request).allows(Role.VIEWER)
-    context = {
-        "title": title,
-        "text": text,
-        "has_permission": has_permission,
-        "reads_traces": reads_traces,
-        "is_error": True,
-    }
-    return render(request, "error.html", context, status=status)
+    frame = admin.site.each_context(request) if has_permission else {"has_permission": False}
+    return render(request, "error.html", {**frame, "title": title, "text": text, "is_error": True}, status=status)

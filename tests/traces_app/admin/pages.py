@@ -180,6 +180,12 @@ def stored_pages(owner: User) -> list[str]:
         *("/admin/access_app/apikey/", "/admin/access_app/apikey/add/", f"/admin/access_app/apikey/{key.pk}/change/"),
         *("/admin/access_app/project/", f"/admin/access_app/project/{project.pk}/change/"),
         f"/admin/traces_app/maskingrun/{project.pk}/",
-        *("/admin/auth/user/", "/admin/auth/user/add/", "/admin/password_change/", "/admin/time-zone/"),
+        *(
+            "/admin/auth/user/",
+            "/admin/auth/user/add/",
+            "/admin/password_change/",
+            "/admin/time-zone/",
+            "/admin/settings/",
+        ),
         *(f"{sessions}/{session}/delete/", f"{messages}/add/", NOWHERE),
     ]

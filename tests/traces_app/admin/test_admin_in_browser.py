@@ -187,7 +187,8 @@ def test_failed_call_is_three_clicks_away(
     for context in browse(browser, session_key, live_server.url, theme="dark"):
         page, complaints = watched(context)
         page.goto("/admin/")
-        page.locator(".main-lists").get_by_role("link", name="Failed calls").click()
+        page.locator(".rail").get_by_role("link", name="Tools").click()
+        page.locator(".part-lists").get_by_role("link", name="Failed calls").click()
         page.locator("#result_list tbody th a, #result_list tbody td a").first.click()
         page.wait_for_url("**/change/?call=*")
         see_failed_call(page, "U+202E")

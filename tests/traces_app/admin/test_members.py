@@ -227,6 +227,6 @@ def test_form_adds_only_where_the_role_allows(trace: dict[str, Any], project: Pr
 
 def test_staff_without_a_role_see_nothing(trace: dict[str, Any]) -> None:
     client = member()
-    assert "main-lists" not in client.get("/admin/").content.decode()
+    assert "rail-runs" not in client.get("/admin/").content.decode()
     for path in pages(trace):
         assert path == "/admin/" or client.get(path).status_code in (302, 403, 404), path

@@ -1,0 +1,78 @@
+"""The parts of the product and their lists, as the rail at the side of every page and the bar above a list name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+
+@dataclass(frozen=True)
+class Page:
+    label: Promise
+    name: str
+    """The name of its URL in the admin."""
+    query: str = ""
+
+    @property
+    def url(self) -> str:
+        return reverse(f"admin:{self.name}") + self.query
+
+
+@dataclass(frozen=True)
+class Part:
+    icon: str
+    """Its symbol in icons.svg."""
+    names: tuple[str, ...]
+    """How the names of the URLs of its pages begin."""
+    lists: tuple[Page, ...]
+    """The first is the one that the rail leads to; the others are one click from it."""
+
+
+PARTS = (
+    Part("home", ("index",), (Page(_("Home"), "index"),)),
+    Part(
+        "runs",
+        ("messages_app_message_",),
+        (
+            Page(_("Runs"), "messages_app_message_changelist", "?role=assistant"),
+            Page(_("Messages"), "messages_app_message_changelist"),
+            Page(_("Deleted messages"), "messages_app_message_trash"),
+        ),
+    ),
+    Part(
+        "sessions",
+        ("messages_app_session_",),
+        (Page(_("Sessions"), "messages_app_session_changelist"), Page(_("Trash"), "messages_app_session_trash")),
+    ),
+    Part("errors", ("traces_app_toolcall_errors",), (Page(_("Errors"), "traces_app_toolcall_errors"),)),
+    Part(
+        "tools",
+        ("traces_app_tool_", "traces_app_toolcall_"),
+        (
+            Page(_("Tools"), "traces_app_tool_statistics"),
+            Page(_("Tool calls"), "traces_app_toolcall_changelist"),
+            Page(_("Failed calls"), "traces_app_toolcall_changelist", "?status=error"),
+            Page(_("Tool descriptions"), "traces_app_tool_changelist"),
+        ),
+    ),
+    Part("scores", ("traces_app_score_",), (Page(_("Scores"), "traces_app_score_changelist"),)),
+    Part("search", (), (Page(_("Search"), "messages_app_session_changelist"),)),
+)
+SETTINGS = Part("settings", ("",), (Page(_("Settings"), "settings"),))
+"""Every page that is of no other part."""
+
+
+def parts(reads_traces: bool) -> Sequence[Part]:
+    """Return the parts that the rail shows: without a role in a project there is nothing but the settings."""
+    return (*PARTS, SETTINGS) if reads_traces else (SETTINGS,)
+
+
+def part_of(request: HttpRequest) -> Part | None:
+    """Return the part that the page of a request belongs to; None if the address leads nowhere."""
+    name = request.resolver_match.url_name if request.resolver_match else None
+    return next((part for part in (*PARTS, SETTINGS) if name and name.startswith(part.names)), None)
