@@ -203,7 +203,7 @@ class Passage:
 
 @dataclass(frozen=True, kw_only=True)
 class MessagePage:
-    """The page of a message, with its question and its neighbours."""
+    """The page of a message, with its question and the runs beside it."""
 
     bubble: Bubble
     details: Sequence[tuple[str, Excerpt]]
@@ -212,9 +212,9 @@ class MessagePage:
     has_more_passages: bool
     question: Bubble | None
     """The user's message before an answer."""
-    previous: Any
-    """The previous message (with `role`); None for the first of its session."""
-    next: Any
+    previous: UUID | None
+    """The answer before the message in its session, and the one after it."""
+    next: UUID | None
 
 
 def read_message(db: Database, message_id: UUID) -> MessagePage | None:
@@ -233,10 +233,11 @@ def read_message(db: Database, message_id: UUID) -> MessagePage | None:
     if message is None:
         return None
     passages = _passages(db, message)
-    neighbours = db.rows(Message.with_deleted).filter(session_id=message.session_id, deleted_at__isnull=True)
+    alive = _alive(db, message.session)
+    runs = alive.filter(role=Message.Role.ASSISTANT).values_list("pk", flat=True)
     question = None
     if message.role == Message.Role.ASSISTANT:
-        earlier = with_bounded_texts(neighbours.filter(role=Message.Role.USER, pk__lt=message.pk), PAGE_CHARACTERS)
+        earlier = with_bounded_texts(alive.filter(role=Message.Role.USER, pk__lt=message.pk), PAGE_CHARACTERS)
         question = earlier.order_by("-pk").first()
     return MessagePage(
         bubble=bubble(message),
@@ -244,8 +245,8 @@ def read_message(db: Database, message_id: UUID) -> MessagePage | None:
         passages=passages[:REFERENCES],
         has_more_passages=len(passages) > REFERENCES,
         question=bubble(question) if question else None,
-        previous=neighbours.filter(pk__lt=message.pk).only("pk", "role").order_by("-pk").first(),
-        next=neighbours.filter(pk__gt=message.pk).only("pk", "role").order_by("pk").first(),
+        previous=runs.filter(pk__lt=message.pk).order_by("-pk").first(),
+        next=runs.filter(pk__gt=message.pk).order_by("pk").first(),
     )
 
 
