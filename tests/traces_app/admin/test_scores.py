@@ -72,6 +72,15 @@ def test_thumb_and_note_are_shown_where_they_were_given(staff: Client, run: UUID
     assert (score.value, score.comment) == (False, "See the second source.")
 
 
+def test_answer_is_judged_once_it_is_complete(staff: Client, project: Project) -> None:
+    run = answered(project, is_completed=False)
+    for page in (conversation_of(run), page_of(run)):
+        assert "Thumbs up" not in html_of(staff.get(page))
+    Message.objects.update(is_completed=True)
+    for page in (conversation_of(run), page_of(run)):
+        assert "Thumbs up" in html_of(staff.get(page))
+
+
 def test_note_needs_no_thumb_and_is_taken_back(staff: Client, run: UUID) -> None:
     press(staff, run, "note", "Ask again.")
     assert (Score.objects.get().value, Score.objects.get().comment) == (None, "Ask again.")
