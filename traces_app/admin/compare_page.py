@@ -48,7 +48,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session, session_name
 from .outcome import Outcome, outcome_of_run
-from .run_page import has_deciding_failure, tokens_of
+from .run_page import deciding_failure_of, tokens_of
 from .similar_page import similar_context
 
 MOST_CANDIDATES = 20
@@ -211,8 +211,8 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
 
 
 def _outcome_of(db: Database, run: Message) -> Outcome:
-    """Return how a run ended. At most four queries."""
-    has_failed = bool(run.error) or (run.failure_count > 0 and has_deciding_failure(db, run.pk))
+    """Return how a run ended. At most six queries."""
+    has_failed = bool(run.error) or deciding_failure_of(db, run) is not None
     return outcome_of_run(run, run.session, has_failed=has_failed)
 
 

@@ -280,9 +280,17 @@ def bubble(message: Any, references: Sequence[Any] = ()) -> Bubble:
     )
 
 
-def words_of_message(content: str, error: Excerpt, *, is_completed: bool) -> str:
+def read_bubble(db: Database, message_id: UUID) -> Bubble | None:
+    """Return one message for display; None if it does not exist or is in the trash. One query."""
+    alive = db.rows(Message.with_deleted).filter(pk=message_id, deleted_at__isnull=True)
+    message = with_bounded_texts(alive, PAGE_CHARACTERS).first()
+    return None if message is None else bubble(message)
+
+
+def words_of_message(said: Bubble) -> str:
     """Return the first words of a message, otherwise the line of its error that tells most; of one that goes on that it does."""
-    return plain(content) or telling_line(error.head) or ("" if is_completed else _("Not finished yet."))
+    words = plain(said.content.head) or telling_line(said.error.head)
+    return words or ("" if said.message.is_completed else _("Not finished yet."))
 
 
 def _json_columns(names: Sequence[str]) -> dict[str, Any]:

@@ -60,8 +60,10 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
     if page is None or not model_admin.has_view_permission(request, page.bubble.message):
         return model_admin.missing(request)
     message = page.bubble.message
+    is_run = message.role == Message.Role.ASSISTANT
     waits = "" if message.is_completed else waiting_words(message.session)
     of_run = _of_run(model_admin, request, message)
+    has_failed = bool(page.bubble.error) or of_run["run"].deciding is not None
     selected = _selected(model_admin, request, message)
     context = {
         **model_admin.admin_site.each_context(request),
@@ -78,16 +80,14 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "session": message.session,
         "session_name": session_name(message.session),
         "waiting_words": waits,
-        "is_run": message.role == Message.Role.ASSISTANT,
-        "said": words_of_message(message.shown_content, page.bubble.error, is_completed=message.is_completed),
+        "is_run": is_run,
+        "outcome": outcome_of_run(message, message.session, has_failed=has_failed) if is_run else None,
+        "said": words_of_message(page.bubble) if is_run else "",
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         **model_admin.given_trash.context_of(model_admin, request, message),
         **of_run,
         **selected,
         "has_panel": any(selected.values()),
-        "outcome": outcome_of_run(
-            message, message.session, has_failed=bool(page.bubble.error) or of_run["run"].deciding is not None
-        ),
     }
     return TemplateResponse(request, "admin/traces_app/message_page.html", context)
 

@@ -164,9 +164,13 @@ def read_deciding_failure(db: Database, message_id: UUID) -> UUID | None:
     return key
 
 
-def has_deciding_failure(db: Database, message_id: UUID) -> bool:
-    """Return whether a failed call decided how a run ended. At most four queries."""
-    return _deciding(db, _skeleton(db, message_id)) is not None
+def deciding_failure_of(db: Database, run: Message) -> Failure | None:
+    """Return the failed call that decided how a run ended; None if none did. At most six queries."""
+    if not run.failure_count:
+        return None
+    skeleton = _skeleton(db, run.pk)
+    place = _deciding(db, skeleton)
+    return None if place is None else _failures(db, skeleton, [place], page_numbers(skeleton.depths))[place]
 
 
 def _deciding(db: Database, run: _Skeleton) -> int | None:

@@ -92,9 +92,7 @@ def read_session_outline(
     for bubble in conversation.bubbles:
         message = bubble.message
         is_answer = message.role == Message.Role.ASSISTANT
-        words[str(message.pk)] = RowWords(
-            text=words_of_message(bubble.content.head, bubble.error, is_completed=message.is_completed)
-        )
+        words[str(message.pk)] = RowWords(text=words_of_message(bubble))
         if not is_answer or not asked:
             chapter = len(rows.ids)
             name = "" if message.role == Message.Role.USER else str(message.get_role_display())

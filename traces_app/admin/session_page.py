@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.conf import conf
+from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.models import Role
 from access_app.program import program
@@ -43,12 +44,15 @@ from .conversation import (
     count_messages_in_trash,
     message_numbered,
     place_in_conversation,
+    read_bubble,
     read_conversation,
     read_session,
+    words_of_message,
 )
 from .labels import session_name
+from .outcome import Outcome, outcome_of, outcome_of_run
 from .run_outline import explorer_words
-from .run_page import tokens_of, words_of_tokens
+from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session
 from .session_outline import read_session_outline, rows_of
 from .session_search import search_session
@@ -106,7 +110,6 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "duration_ms": page.duration_ms,
         "cost_words": total_cost_in_words(session),
         "tokens": words_of_tokens(tokens_of(db, session)),
-        "waiting_words": waiting_words(session),
         "open_status": status_of_open_message(session),
         "conversation": conversation,
         "prose": Prose(raw="raw" in request.GET),
@@ -119,6 +122,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "page_query": f"?{request.GET.urlencode()}" if {"cursor", "newest"} & request.GET.keys() else "",
         **model_admin.given_trash.context_of(model_admin, request, session),
         **_of_runs(model_admin, request, session),
+        **_ending(db, session),
     }
     return TemplateResponse(request, "admin/traces_app/session_page.html", context)
 
@@ -157,14 +161,38 @@ def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> di
         "program": program(),
         "has_only_spans": not session.message_count and bool(traces_of(db, session.pk)),
     }
-    if waiting_words(session) and session.last_run_id is not None:
-        run = session.last_run_id
-        found["waiting_calls"] = waiting_calls(db, [run]).get(run, [])
     # Contexts arrive only with events. The API that they link to does not read deleted sessions.
     if session.last_event and not is_deleted:
         contexts = newest_contexts(db, session.pk, CONTEXTS_LISTED)
         found["contexts"] = [(context, CONTEXT_KINDS[context.kind]) for context in contexts]
     return found
+
+
+def _ending(db: Database, session: Session) -> dict[str, Any]:
+    """Return how the newest run of a session ended, with the reason; of a session without runs what its status says."""
+    waits = waiting_words(session)
+    run = read_bubble(db, session.last_run_id) if session.last_run_id is not None else None
+    if run is None:
+        outcome = outcome_of(
+            is_completed=is_over(session),
+            is_interrupted=session.status == Session.Status.ABORTED,
+            is_waiting=waits != "",
+            has_failed=session.status == Session.Status.ERROR,
+        )
+        return {"outcome": outcome, "waiting_words": waits}
+    message = run.message
+    deciding = deciding_failure_of(db, message) if message.is_completed else None
+    outcome = outcome_of_run(message, session, has_failed=bool(run.error) or deciding is not None)
+    is_waiting = outcome == Outcome.WAITING
+    return {
+        "outcome": outcome,
+        "waiting_words": waits if is_waiting else "",
+        "waiting_calls": waiting_calls(db, [message.pk]).get(message.pk, []) if is_waiting else [],
+        "deciding": deciding,
+        "error": run.error,
+        "said": words_of_message(run),
+        "run_url": reverse("admin:messages_app_message_change", args=[message.pk]),
+    }
 
 
 def _go_to(model_admin: KeysetAdmin, request: HttpRequest, session: Session, number: str) -> HttpResponse:

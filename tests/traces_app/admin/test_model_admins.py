@@ -591,6 +591,40 @@ def test_session_has_the_runs_of_its_answers_as_chapters(staff: Client, project:
     assert staff.get(f"{SESSIONS}{elsewhere}/words/", {"id": call}).json() == {}
 
 
+def header_of(response: Any) -> str:
+    """Return the second line of the header of a session: how it ended, and why."""
+    found = re.search(r'(<strong class="outcome.*?)<ul class="figures">', html_of(response), re.DOTALL)
+    assert found is not None
+    return " ".join(re.sub("<[^>]*>", " ", found[1]).split())
+
+
+def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), answer())
+    page = f"{SESSIONS}{outcome.id}/change/"
+    assert header_of(staff.get(page)) == "Failed Step 1 get_weather unknown city"
+    call = ToolCall.objects.get(status="error")
+    assert (
+        links_of(staff.get(page))["Step 1 get_weather"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
+    )
+    assert "Status Completed" in text_of(staff.get(page))
+    later = NOON + timedelta(hours=1)
+    store(project, answer(external_id="a2", created_at=later, agent_steps=[], content="All is **well**."))
+    assert header_of(staff.get(page)) == "Done All is well."
+    newest = Message.objects.filter(external_id="a2")
+    newest.update(error="ValueError: no")
+    assert header_of(staff.get(page)) == "Failed ValueError: no"
+    assert links_of(staff.get(page))["ValueError: no"] == page_of(newest.get().pk)
+    newest.update(health=["interrupted"])
+    assert header_of(staff.get(page)).startswith("Stopped")
+    newest.update(is_completed=False, error="", content="")
+    assert header_of(staff.get(page)) == "Running Not finished yet."
+
+
+def test_session_without_runs_ends_as_its_status(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), status="error")
+    assert header_of(staff.get(f"{SESSIONS}{outcome.id}/change/")) == "Failed"
+
+
 def test_conversation_with_runs_takes_constant_queries(staff: Client, project: Project) -> None:
     def conversation(name: str, count: int) -> str:
         answers = [answer(external_id=f"a{n}", agent_steps=steps(n % 4 + 1, 3)) for n in range(count)]
