@@ -50,6 +50,24 @@ class Cell:
     """Percent of a whole bar, more than 100 for a bar that is cut; None if the duration is unknown."""
 
     @property
+    def number(self) -> str:
+        """The number of a step."""
+        return "" if self.node.kind == "call" else self.step
+
+    @property
+    def who(self) -> str:
+        return self.agent if self.step else _("Answer")
+
+    @property
+    def tool(self) -> str:
+        """The tool of a call."""
+        return one_line(self.node.name, 80) or _("(no name)") if self.node.kind == "call" else ""
+
+    @property
+    def is_error(self) -> bool:
+        return self.node.status == "error"
+
+    @property
     def status(self) -> str:
         """The status of a call in words, unless it succeeded."""
         is_usual = self.node.kind != "call" or self.node.status == ToolCall.Status.SUCCESS

@@ -162,6 +162,7 @@ class Chapter(msgspec.Struct, frozen=True):
 
     outcome: str
     label: str
+    run: UUID
 
 
 class StoodFor(NamedTuple):

@@ -6,12 +6,13 @@ A message of a person begins a chapter, and so does an answer that follows none;
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from uuid import UUID
 
 import msgspec
 from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
 from access_app.db import Database
 from access_app.errors import InvalidInput
@@ -25,13 +26,37 @@ from traces_app.models import AgentStep, ToolCall
 from .conversation import Conversation, read_conversation, words_of_message
 from .outcome import outcome_of_run
 from .run_outline import Chapter, Outline, RowWords, RunRows, outline_of, read_detail, read_runs, read_words
-from .run_page import FIRST_ROWS, EndedCall, deciding_failures
+from .run_page import FIRST_ROWS, EndedCall, deciding_failures, url_in_run
 
 COMMANDS_COMPARED = 100
 """Calls of shells of a run, the last ones, whose commands decide whether its failures were made good."""
 PENDING, SUCCESS, FAILED = 0, 1, 2
 CALL, ANSWER, CHAPTER = 1, 2, 3
 """As `Outline` numbers them."""
+MOST_INDENTS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathRow:
+    """A row of the path for readers without scripts."""
+
+    url: str
+    """Leads to a message of the conversation, or to a step or call in its run."""
+    kind: int
+    number: str
+    """Of a step, or of a call that stands for one."""
+    who: str
+    """The agent of a step where it changes, or what a message is that is no question."""
+    tool: str
+    """Of a call."""
+    status: str
+    """Of a call in words, unless it succeeded."""
+    is_error: bool
+    words: RowWords
+    duration_ms: int | None
+    chapter: Chapter | None
+    """How the run of a question ended."""
+    indents: range
 
 
 def send_outline(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
@@ -103,10 +128,10 @@ def read_session_outline(
             end = max(end, _end(run))
         if is_answer:
             if asked:
-                _extend(rows, _row_of(message, ANSWER))
+                _extend(rows, _row_of(message, ANSWER, depth=1))
             rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
             outcome = outcome_of_run(message, session, has_failed=bool(bubble.error) or message.pk in failed)
-            chapters[rows.ids[chapter]] = Chapter(outcome=outcome.value, label=str(outcome.label))
+            chapters[rows.ids[chapter]] = Chapter(outcome=outcome.value, label=str(outcome.label), run=message.pk)
         asked = message.role == Message.Role.USER
     first = [key for key, kind in zip(rows.ids, rows.calls, strict=True) if kind <= CALL][:FIRST_ROWS]
     words |= read_words(db, first, message_id__in=list(runs))
@@ -122,11 +147,39 @@ def rows_of(messages: Sequence[Message]) -> int:
     return sum(1 + message.step_count + message.call_count for message in messages)
 
 
-def _row_of(message: Message, kind: int, *, start: int | None = None, name: str = "") -> RunRows:
+def path_rows(outline: Outline) -> list[PathRow]:
+    """Return the rows of the outline of a session, for readers without scripts."""
+    rows = []
+    chapter = None
+    for row, (key, kind) in enumerate(zip(outline.ids, outline.calls, strict=True)):
+        chapter = outline.chapters.get(row) if kind == CHAPTER else chapter
+        in_run = "" if chapter is None or kind > CALL else f"{url_in_run(chapter.run, key)}#selected"
+        name, status = outline.names[outline.named[row]], outline.statuses[row]
+        agent = outline.steps[row].agent if row in outline.steps else None
+        who = "" if kind == CALL else name
+        rows.append(
+            PathRow(
+                url=in_run or f"#message-{key}",
+                kind=kind,
+                number=outline.numbers[row],
+                who=_("Answer") if kind == ANSWER else who if agent is None else outline.names[agent],
+                tool=name if kind == CALL else "",
+                status="" if status == SUCCESS else str(list(ToolCall.Status)[status].label),
+                is_error=status == FAILED,
+                words=outline.words.get(str(key), RowWords()),
+                duration_ms=outline.durations[row],
+                chapter=outline.chapters.get(row),
+                indents=range(min(outline.depths[row], MOST_INDENTS)),
+            )
+        )
+    return rows
+
+
+def _row_of(message: Message, kind: int, *, depth: int = 0, start: int | None = None, name: str = "") -> RunRows:
     return RunRows(
         ids=[message.pk],
         calls=[kind],
-        depths=[int(kind == ANSWER)],
+        depths=[depth],
         statuses=[SUCCESS],
         names=[name],
         numbers=[""],

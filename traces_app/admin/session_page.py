@@ -54,7 +54,7 @@ from .outcome import Outcome, outcome_of, outcome_of_run
 from .run_outline import explorer_words
 from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session
-from .session_outline import read_session_outline, rows_of
+from .session_outline import path_rows, read_session_outline, rows_of
 from .session_search import search_session
 from .snapshot_pages import has_snapshots_or_forks
 
@@ -97,6 +97,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
     judged = judgements_of(db, shown, request.user.get_username())
     for message in shown:
         message.judged = judged[message.pk]
+    outline = read_session_outline(db, session, conversation)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": session_name(session),
@@ -116,7 +117,8 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "bubbles": conversation.bubbles,
         "explorer_words": explorer_words(),
         "hidden": for_scripts(),
-        "first_rows": msgspec.to_builtins(read_session_outline(db, session, conversation)),
+        "first_rows": msgspec.to_builtins(outline),
+        "path_rows": path_rows(outline),
         "row_count": rows_of(shown),
         "failure_count": sum(message.failure_count for message in shown),
         "page_query": f"?{request.GET.urlencode()}" if {"cursor", "newest"} & request.GET.keys() else "",

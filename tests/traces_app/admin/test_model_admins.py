@@ -576,7 +576,7 @@ def test_session_has_the_runs_of_its_answers_as_chapters(staff: Client, project:
     )
     assert (chapter, last) == ((0, "", asked), (1, "", answered))
     assert [name for _depth, name, _id in calls if name] == ["get_weather", "get_weather", "ask_researcher", "search"]
-    assert rows["chapters"] == {0: {"outcome": "failed", "label": "Failed"}}
+    assert rows["chapters"] == {0: {"outcome": "failed", "label": "Failed", "run": answered}}
     assert rows["words"][asked]["text"] == question()["content"]
     # The whole outline, the words and the panel of its rows have addresses of their own.
     whole = staff.get(f"{SESSIONS}{outcome.id}/outline/").json()
@@ -623,6 +623,19 @@ def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None
 def test_session_without_runs_ends_as_its_status(staff: Client, project: Project) -> None:
     outcome = store(project, question(), status="error")
     assert header_of(staff.get(f"{SESSIONS}{outcome.id}/change/")) == "Failed"
+
+
+def test_first_rows_of_session_are_links_for_readers_without_scripts(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), answer())
+    page = staff.get(f"{SESSIONS}{outcome.id}/change/")
+    asked, answered = (str(message.id) for message in outcome.messages)
+    call = ToolCall.objects.get(status="error")
+    urls = [row.url for row in page.context["path_rows"]]
+    assert (urls[0], urls[-1]) == (f"#message-{asked}", f"#message-{answered}")
+    assert f"{page_of(call.message_id)}?call={call.pk}#selected" in urls
+    assert all(f'href="{url}" class="run-row' in html_of(page) for url in urls)
+    (row,) = (row for row in page.context["path_rows"] if row.is_error)
+    assert (row.tool, row.status, row.words.error) == ("get_weather", "error", "unknown city")
 
 
 def test_conversation_with_runs_takes_constant_queries(staff: Client, project: Project) -> None:

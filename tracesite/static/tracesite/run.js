@@ -1307,6 +1307,7 @@ const start = async () => {
   document.body.classList.add("scripted");
   if (isSession) {
     aboutTabs.prepend(backButton());
+    document.getElementById("run-text").remove();
   } else {
     about.before(element("div", "tab-line about-back", backButton()));
   }
