@@ -185,7 +185,7 @@ class Outline:
 
     ids: Sequence[UUID]
     calls: Sequence[int]
-    """1 for a call, 0 for a step; in a session also 2 for an answer, 3 for what begins a chapter."""
+    """1 for a call, 0 for a step; in a session also 2 for an answer, 3 for what begins a chapter, 4 for a message that nobody asked."""
     depths: Sequence[int]
     steps: Mapping[int, StoodFor]
     """The steps for which calls stand, by row."""

@@ -1,6 +1,7 @@
 """The outline of a session for its path (tracesite/run.js): a page of its messages as rows, with the run of each answer before it.
 
-A message of a person begins a chapter, and so does an answer that follows none; what belongs to a chapter is one level deeper.
+A message of a person begins a chapter, and so does an answer that follows none; what belongs to a chapter is one level deeper. A
+message of the system begins none, because nobody asked it: coding agents insert many.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .run_page import FIRST_ROWS, EndedCall, deciding_failures, url_in_run
 COMMANDS_COMPARED = 100
 """Calls of shells of a run, the last ones, whose commands decide whether its failures were made good."""
 PENDING, SUCCESS, FAILED = 0, 1, 2
-CALL, ANSWER, CHAPTER = 1, 2, 3
+CALL, ANSWER, CHAPTER, NOTE = 1, 2, 3, 4
 """As `Outline` numbers them."""
 MOST_INDENTS = 12
 
@@ -43,10 +44,11 @@ class PathRow:
     url: str
     """Leads to a message of the conversation, or to a step or call in its run."""
     kind: int
+    """As `Outline` numbers it."""
     number: str
     """Of a step, or of a call that stands for one."""
     who: str
-    """The agent of a step where it changes, or what a message is that is no question."""
+    """The agent of a step where it changes, or what a message is that nobody asked."""
     tool: str
     """Of a call."""
     status: str
@@ -112,16 +114,19 @@ def read_session_outline(
     rows = RunRows()
     words: dict[str, RowWords] = {}
     chapters: dict[UUID, Chapter] = {}
-    chapter = end = 0
+    chapter = -1
+    end = 0
     asked = False
     for bubble in conversation.bubbles:
         message = bubble.message
         is_answer = message.role == Message.Role.ASSISTANT
         words[str(message.pk)] = RowWords(text=words_of_message(bubble))
-        if not is_answer or not asked:
+        if bubble.note:
+            _extend(rows, _row_of(message, NOTE, depth=int(chapter >= 0), name=bubble.note))
+            continue
+        if not (is_answer and asked):
             chapter = len(rows.ids)
-            name = "" if message.role == Message.Role.USER else str(message.get_role_display())
-            _extend(rows, _row_of(message, CHAPTER, start=end, name=name))
+            _extend(rows, _row_of(message, CHAPTER, start=end))
         if message.pk in runs:
             run = _moved(runs[message.pk], end)
             _extend(rows, run)
@@ -132,7 +137,7 @@ def read_session_outline(
             rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
             outcome = outcome_of_run(message, session, has_failed=bool(bubble.error) or message.pk in failed)
             chapters[rows.ids[chapter]] = Chapter(outcome=outcome.value, label=str(outcome.label), run=message.pk)
-        asked = message.role == Message.Role.USER
+        asked = not is_answer
     first = [key for key, kind in zip(rows.ids, rows.calls, strict=True) if kind <= CALL][:FIRST_ROWS]
     words |= read_words(db, first, message_id__in=list(runs))
     is_cut = any(run.is_cut for run in runs.values())

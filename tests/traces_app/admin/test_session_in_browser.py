@@ -77,6 +77,22 @@ def test_chapters_lead_to_what_was_said_and_done(
         assert complaints == []
 
 
+def test_note_of_client_is_folded_until_it_is_selected(
+    project: Project, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    note = question(role="system", external_id="n", content="<command-name>/mcp</command-name>")
+    session = store(project, note, question(), answer())
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/session/{session.id}/change/")
+        expect(page.locator(".run-row-chapter")).to_have_count(1)
+        said = page.locator(".bubble-system .value")
+        expect(said).to_be_hidden()
+        page.locator(".run-row.quiet .run-who").click()
+        expect(said).to_have_text("<command-name>/mcp</command-name>")
+        assert complaints == []
+
+
 def test_first_screen_shows_the_path(talk: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)

@@ -21,6 +21,7 @@ const STEP = 0;
 const CALL = 1;
 const ANSWER = 2;
 const CHAPTER = 3;
+const NOTE = 4;
 
 const root = document.getElementById("run-explorer");
 const part = (name) => root.querySelector(`[data-part="${name}"]`);
@@ -106,7 +107,7 @@ const endOf = (row) => {
 
 // --- Rows ---------------------------------------------------------------------------------------------------------------
 
-const isMessage = (row) => outline.calls[row] === ANSWER || outline.calls[row] === CHAPTER;
+const isMessage = (row) => outline.calls[row] >= ANSWER;
 
 const hasChildren = (row) => row + 1 < outline.depths.length && outline.depths[row + 1] > outline.depths[row];
 
@@ -356,8 +357,8 @@ const label = (row) => {
     made.append(...below);
     return made;
   }
-  if (outline.calls[row] === ANSWER) {
-    made.append(element("span", "run-who", words.answer));
+  if (outline.calls[row] === ANSWER || outline.calls[row] === NOTE) {
+    made.append(element("span", "run-who", name || words.answer));
   } else if (outline.calls[row] !== CHAPTER) {
     made.append(...stepElements(row, name));
   }
@@ -389,6 +390,7 @@ const rowElement = (row, index) => {
   }
   const chapter = outline.chapters[row];
   made.classList.toggle("run-row-chapter", outline.calls[row] === CHAPTER);
+  made.classList.toggle("quiet", outline.calls[row] === NOTE);
   const middle = chapter && view !== "time" ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bars(row);
   made.append(label(row), middle, end, element("span", "run-cost", outline.costs[row] ?? ""));
   return made;
@@ -787,6 +789,7 @@ const showMessage = (id) => {
   if (isSession) {
     showSection("conversation");
     const message = document.getElementById(`message-${id}`);
+    message?.querySelector(".bubble-system > details")?.setAttribute("open", "");
     about.scrollTop += message ? message.getBoundingClientRect().top - about.getBoundingClientRect().top : 0;
   }
 };
