@@ -17,7 +17,6 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.formats import localize
 from django.utils.timesince import timesince
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
@@ -42,7 +41,7 @@ from traces_app.queries.comparison import (
     compare_replay,
     replay_between,
 )
-from traces_app.queries.questions import MESSAGES_SEARCHED, last_good_run, question_before
+from traces_app.queries.questions import last_good_run, near_good_run, question_before
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .compare_rows import read_rows, read_values
@@ -113,8 +112,6 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
     message = message_of_page(db, scope, message_id)
     if message is None or message.role != Message.Role.ASSISTANT:
         return model_admin.missing(request)
-    if "good" in request.GET:
-        return _compare_with_good(model_admin, request, message)
     form = CompareForm(db, scope, request.GET if "other" in request.GET else None)
     found = None
     if form.is_valid():
@@ -129,27 +126,6 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
         **(found or candidates(db, message)),
     }
     return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
-
-
-def _compare_with_good(model_admin: KeysetAdmin, request: HttpRequest, message: Message) -> HttpResponse:
-    """Lead to the comparison with the last good run of the same question, or say that there is none and list good runs like this one.
-
-    It is looked for when somebody asks, because each failed run would pay for it otherwise.
-    """
-    db = database(request)
-    try:
-        good = last_good_run(db, message)
-    except InvalidInput:
-        slow = gettext("Finding a good run of the same question took too long.")
-        model_admin.message_user(request, slow, messages.WARNING)
-    else:
-        if good is not None:
-            return HttpResponseRedirect(f"{request.path}?other={good}")
-        none = gettext("No good run answers exactly the same question (newest %(number)s messages).")
-        model_admin.message_user(request, none % {"number": localize(MESSAGES_SEARCHED)}, messages.INFO)
-        if not message.deleted_at and not message.session.deleted_at:
-            return HttpResponseRedirect(f"{reverse('admin:messages_app_message_similar', args=[message.pk])}?by=good")
-    return HttpResponseRedirect(request.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +173,7 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
         "comparison": comparison,
         "rows": rows,
         "values": read_values(db, rows.selected, runs, words),
+        "good_run": near_good_run(db, message) if message.has_errors else None,
         "most": MOST_NODES,
         "swapped": f"{swap}?{urlencode({'other': message.pk} | ({'at': at} if at else {}))}",
         "sides": [
@@ -281,7 +258,20 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
     )
     question = Subquery(question_before(db, message.session_id, OuterRef("pk"), 200))
     newest = runs.order_by("-pk").annotate(excerpt=Beginning("content", 200), question=question)[:MOST_CANDIDATES]
-    return {"question": _question_of(db, message), "alike": alike[:MOST_ALIKE], "candidates": newest}
+    return {
+        "question": _question_of(db, message),
+        "good_run": _last_good_run(db, message),
+        "alike": alike[:MOST_ALIKE],
+        "candidates": newest,
+    }
+
+
+def _last_good_run(db: Database, message: Message) -> UUID | None:
+    """Return the last good run of the question of a run with errors; None if there is none, or finding it takes too long."""
+    try:
+        return last_good_run(db, message) if message.has_errors else None
+    except InvalidInput:
+        return None
 
 
 def _question_of(db: Database, run: Message) -> str:

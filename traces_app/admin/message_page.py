@@ -21,6 +21,7 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import for_scripts, one_line
 from messages_app.waiting import waiting_words
 from traces_app.queries.contexts import step_with_input
+from traces_app.queries.questions import near_good_run
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.spans.conversation import TRACE_ID
@@ -79,6 +80,7 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "message": message,
         "session": message.session,
         "session_name": session_name(message.session),
+        "good_run": near_good_run(db, message) if message.has_errors else None,
         "waiting_words": waits,
         "is_run": is_run,
         "outcome": outcome_of_run(message, message.session, has_failed=has_failed) if is_run else None,

@@ -8,9 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from access_app.models import AuditEntry, Project
 from messages_app.models import Message, Session
@@ -18,6 +16,7 @@ from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import compare_rows
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries import questions
 
 
 @pytest.fixture
@@ -140,21 +139,27 @@ def test_failure_that_was_made_good_leaves_the_run_done(staff: Client, project: 
     page = staff.get(f"{page_of(run)}?other={run}")
     assert text_of(page).count("Done · ") == 2
     assert "Failed · " not in text_of(page)
-    # So the page of the run offers the last good run only in its menu.
-    shown = html_of(staff.get(f"/admin/messages_app/message/{run}/change/"))
-    assert f'<a class="tool-button" href="{page_of(run)}">Compare</a>' in shown
-    assert f'<li><a href="{page_of(run)}?good">Compare with the last good run</a></li>' in shown
+    shown = staff.get(f"/admin/messages_app/message/{run}/change/")
+    assert f'<a class="tool-button" href="{page_of(run)}">Compare …</a>' in html_of(shown)
+    # A good run of this question is in the menu, if there is one.
+    assert "Compare with the last good run" not in links_of(shown)
+    good = store(project, question(), answer(agent_steps=[{"tool_calls": calls[:1]}]), external_id="good")
+    shown = staff.get(f"/admin/messages_app/message/{run}/change/")
+    link = f'<a href="{page_of(run)}?other={good.messages[1].id}">Compare with the last good run</a>'
+    assert f"<li>{link}</li>" in html_of(shown)
+    # The comparison with it does not lead to itself.
+    assert link.partition("?")[2] not in html_of(staff.get(f"{page_of(run)}?other={good.messages[1].id}"))
 
 
 def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UUID, UUID]) -> None:
     left, right = runs
     run = staff.get(f"/admin/messages_app/message/{left}/change/")
-    assert f'<a class="tool-button primary" href="{page_of(left)}?good"' in html_of(run)
-    assert links_of(run)["Compare"] == page_of(left)
+    assert f'<a class="tool-button primary" href="{page_of(left)}?other={right}"' in html_of(run)
+    assert links_of(run)["Compare …"] == page_of(left)
     page = staff.get(page_of(left))
     assert f'href="?other={right}"' in html_of(page)
     assert f'href="?other={left}"' not in html_of(page)
-    assert links_of(page)["Compare with the last good run"] == "?good"
+    assert links_of(page)["Compare with the last good run"] == f"?other={right}"
     # Those that are most like it come first.
     assert html_of(page).index(f'href="{page_of(left)}?other={right}"') < html_of(page).index("id_other")
 
@@ -230,12 +235,17 @@ def test_queries_do_not_depend_on_the_runs(staff: Client, runs: tuple[UUID, UUID
     assert len(statements_of(staff, f"{page_of(runs[0])}?other={large}")) == few
 
 
-def test_failed_run_leads_to_last_good_run_of_its_question(staff: Client, runs: tuple[UUID, UUID]) -> None:
+def test_failed_run_leads_to_last_good_run_of_its_question(
+    staff: Client, runs: tuple[UUID, UUID], monkeypatch: pytest.MonkeyPatch
+) -> None:
     failed, good = runs
-    link = links_of(staff.get(f"/admin/messages_app/message/{failed}/change/"))["Compare with the last good run"]
-    assert link == f"{page_of(failed)}?good"
-    with CaptureQueriesContext(connection) as few:
-        assert staff.get(link)["Location"] == f"{page_of(failed)}?other={good}"
+    words = "Compare with the last good run"
+
+    def link() -> str:
+        return links_of(staff.get(f"/admin/messages_app/message/{failed}/change/"))[words]
+
+    assert link() == f"{page_of(failed)}?other={good}"
+    few = len(statements_of(staff, f"/admin/messages_app/message/{failed}/change/"))
 
     owner = Project.objects.get()
     steps = answer()["agent_steps"][:1]
@@ -251,17 +261,21 @@ def test_failed_run_leads_to_last_good_run_of_its_question(staff: Client, runs: 
     store(owner, *two_hours, external_id="deleted")
     Session.objects.filter(external_id="deleted").update(deleted_at=NOON)
     store(Project.objects.create(slug="foreign"), *two_hours)
-    with CaptureQueriesContext(connection) as many:
-        assert staff.get(link)["Location"] == f"{page_of(failed)}?other={newest}"
-    assert len(many) == len(few) <= 12
+    assert link() == f"{page_of(failed)}?other={newest}"
+    assert len(statements_of(staff, f"/admin/messages_app/message/{failed}/change/")) == few
+    # Further back it is looked for when somebody asks for the other run.
+    monkeypatch.setattr(questions, "MESSAGES_NEAR", 0)
+    page = staff.get(f"/admin/messages_app/message/{failed}/change/")
+    assert words not in links_of(page)
+    assert links_of(staff.get(links_of(page)["Compare …"]))[words] == f"?other={newest}"
 
     store(owner, {**question(), "content": "Asked once"}, answer(), external_id="once")
     alone = Message.objects.get(session__external_id="once", role="assistant").pk
-    page = staff.get(f"{page_of(alone)}?good", follow=True)
-    text = text_of(page)
-    assert "No good run answers exactly the same question (newest 100,000 messages)" in text
+    page = staff.get(page_of(alone))
+    assert words not in links_of(page)
     # The most similar good runs are offered instead, and no failed one.
-    assert "Good runs like this one" in text
+    page = staff.get(links_of(page)["Good runs like this one"])
+    text = text_of(page)
     assert links_of(page)["Compare"].startswith(f"{page_of(alone)}?other=")
     assert "1 failed" not in text
     # Neither one that has not ended.
