@@ -28,6 +28,7 @@ from access_app.models import AuditAction
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
+from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page
 from messages_app.safe_text import message_duration, one_line, total_cost
@@ -114,15 +115,17 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
         return model_admin.missing(request)
     form = CompareForm(db, scope, request.GET if "other" in request.GET else None)
     found = None
+    prose = Prose(raw="raw" in request.GET)
     if form.is_valid():
         try:
-            found = compared_runs(db, message, form.cleaned_data["other"], as_uuid(request.GET.get("at", "")))
+            found = compared_runs(db, message, form.cleaned_data["other"], as_uuid(request.GET.get("at", "")), prose)
         except NotWhileEncrypted as error:
             form.add_error("other", error.message)
     context = {
         **context_in_session(model_admin, request, message.session, gettext("Compare runs")),
         "message": message,
         "form": form,
+        "prose": prose,
         **(found or candidates(db, message)),
     }
     return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
@@ -157,7 +160,7 @@ class Side:
         return any(text for text, _is_changed in self.question)
 
 
-def compared_runs(db: Database, message: Message, other: Message, at: UUID | None) -> dict[str, Any]:
+def compared_runs(db: Database, message: Message, other: Message, at: UUID | None, prose: Prose) -> dict[str, Any]:
     """Return the context of the page for two runs; the pair of the step, call or answer `at` is selected."""
     runs = message, other
     replay = replay_between(message.session, other.session)
@@ -172,7 +175,7 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
         "replayed_since": None if replay is None else replay.since,
         "comparison": comparison,
         "rows": rows,
-        "values": read_values(db, rows.selected, runs, words),
+        "values": read_values(db, rows.selected, runs, words, prose),
         "good_run": near_good_run(db, message) if message.has_errors else None,
         "most": MOST_NODES,
         "swapped": f"{swap}?{urlencode({'other': message.pk} | ({'at': at} if at else {}))}",

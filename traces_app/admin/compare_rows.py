@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any
 from uuid import UUID
 
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from access_app.db import Database
 from messages_app.interruptions import shown_error
+from messages_app.markdown import Prose
 from messages_app.models import Message
-from messages_app.safe_text import one_line
+from messages_app.safe_text import Excerpt, one_line
 from traces_app.models import ToolCall
 from traces_app.queries.comparison import LONGEST, Change, Node, Pair, fields_of
 from traces_app.queries.word_changes import Pieces, WordChanges
@@ -32,6 +37,7 @@ LEAST_FOLDED, CONTEXT = 4, 2
 ANSWER_CHARACTERS = 2_000
 _BARS_WHOLE = 0.95
 """The share of rows whose bars are not cut."""
+_MARKUP = re.compile("<(?!/?p>|br)")
 _OF_STEPS = "agent_name", "model"
 """Values that are shown only if they differ."""
 
@@ -103,6 +109,19 @@ class Rows:
     first_difference: Row | None
 
     @property
+    def counts(self) -> str:
+        """How many rows are the same and how many differ, in words."""
+        counted = Counter(row.change for row in self.every)
+        same, changed, left, right = (counted[change] for change in ("same", "changed", "left", "right"))
+        words = (
+            (same, ngettext("%(number)s row the same", "%(number)s rows the same", same)),
+            (changed, ngettext("%(number)s differs", "%(number)s differ", changed)),
+            (left, ngettext("%(number)s only left", "%(number)s only left", left)),
+            (right, ngettext("%(number)s only right", "%(number)s only right", right)),
+        )
+        return " · ".join(text % {"number": number} for number, text in words if number)
+
+    @property
     def parts(self) -> Iterator[tuple[Sequence[Row], bool]]:
         """The rows in parts, and whether a part is folded: rows that are equal, but for those beside a difference."""
         *steps, answers = self.every
@@ -131,8 +150,8 @@ class Value:
 class ValueRow:
     """Values that are shown beside each other."""
 
-    values: Sequence[tuple[str, Value | None, Pieces]]
-    """The side, its value if it has one, and the pieces of its text."""
+    values: Sequence[tuple[str, Value | None, Pieces, SafeString]]
+    """The side, its value if it has one, the pieces of its text, and what is shown instead of them: its Markdown."""
     is_same: bool
 
 
@@ -169,7 +188,7 @@ def read_rows(db: Database, pairs: Sequence[Pair], runs: Sequence[Message], at: 
     return Rows(every=rows, selected=at_row or first or rows[-1], first_difference=first)
 
 
-def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChanges) -> list[ValueRow]:
+def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChanges, prose: Prose) -> list[ValueRow]:
     """Return the values of a row: those that both sides have, then the results that only one has, such as an error beside an
     output, and last what the runs answered. One query, or none for the row of the answers."""
     nodes = [cell.node if cell else None for _side, cell in row.cells]
@@ -184,14 +203,26 @@ def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChan
             for side, name in zip(texts, names, strict=True)
         )
         if names[0] not in _OF_STEPS or left != right:
-            found.append(_value_row(left, right, words))
+            found.append(_value_row(left, right, words, prose if names == ("thought", "thought") else None))
+    prose_of_answers = None if any(run.error for run in runs) else prose
     told = [Value(label=_label_of_answer(run), text=_answered(run)) for run in runs]
-    return [*found, _value_row(told[0], told[1], words)]
+    return [*found, _value_row(told[0], told[1], words, prose_of_answers)]
 
 
-def _value_row(left: Value | None, right: Value | None, words: WordChanges) -> ValueRow:
-    pieces = words.of(left.text if left else "", right.text if right else "")
-    return ValueRow(values=[("left", left, pieces[0]), ("right", right, pieces[1])], is_same=left == right)
+def _value_row(left: Value | None, right: Value | None, words: WordChanges, prose: Prose | None) -> ValueRow:
+    texts = [value.text if value else "" for value in (left, right)]
+    pieces = words.of(*texts)
+    html = [_rendered(prose, text) for text in texts] if prose else ["", ""]
+    # Words are marked where Markdown would change nothing.
+    if not any(map(_MARKUP.search, html)):
+        html = [SafeString(), SafeString()]
+    values = list(zip(("left", "right"), (left, right), pieces, html, strict=True))
+    return ValueRow(values=values, is_same=left == right)
+
+
+def _rendered(prose: Prose, text: str) -> SafeString:
+    shown = prose.shown(Excerpt(head=text))
+    return shown.head if shown.is_prose else SafeString()
 
 
 def _label_of_answer(run: Message) -> str:

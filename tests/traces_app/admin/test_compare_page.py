@@ -44,8 +44,9 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
         "First difference: step 1 · get_weather Failed calls 1 → 0 Duration 142 ms in steps → 52 ms in steps (−63 %)"
         in text
     )
-    assert "Steps 2 → 1 Tool calls 4 → 2 Tokens 150 Cost — Same question = 2 ≠ 1 − 3 + 0" in text
-    assert "2 same, 1 changed, 3 only left, 0 only right" in html_of(page)
+    assert (
+        "Steps 2 → 1 Tool calls 4 → 2 Tokens 150 Cost — Same question 2 rows the same · 2 differ · 3 only left" in text
+    )
     # The sides, then the rows as on the page of a run, then the answers.
     assert text.count("What is the weather in Shanghai and in Atlantis? · Weather") == 2
     assert "Failed · " in text and "Done · " in text
@@ -58,7 +59,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
         assert row in text
     assert "<mark>&lt;b&gt;</mark>Shanghai <mark>30</mark> °C" in html_of(page)
     swapped = staff.get(links_of(page)["Swap sides"])
-    assert "= 2 ≠ 1 − 0 + 3" in text_of(swapped)
+    assert "2 rows the same · 2 differ · 3 only right" in text_of(swapped)
     assert "+ only right 2 Ask the researcher." in text_of(swapped)
     assert "Failed calls 0 → 1" in text_of(swapped)
     # The audit log of the project says which runs were read.
@@ -92,10 +93,25 @@ def test_first_difference_is_selected_unless_another_row_is(staff: Client, runs:
         assert 'class="pair pair-changed" id="at"' in html_of(staff.get(f"{url}&at={other}"))
 
 
+def test_answers_are_markdown_unless_raw(staff: Client, project: Project) -> None:
+    texts = "**Oslo** has <b>4</b> °C.", "**Oslo** has <b>5</b> °C."
+    left, right = (
+        store(project, answer(content=text, agent_steps=[]), external_id=text).messages[0].id for text in texts
+    )
+    url = f"{page_of(left)}?other={right}"
+    page = staff.get(url)
+    assert '<div class="prose"><p><strong>Oslo</strong> has &lt;b&gt;4&lt;/b&gt; °C.</p>' in html_of(page)
+    raw = staff.get(f"{page_of(left)}{links_of(page)['Raw texts']}")
+    assert "**Oslo** has &lt;b&gt;<mark>4</mark>&lt;/b&gt; °C." in html_of(raw)
+    # An error is no Markdown.
+    failed = store(project, answer(content="", error=texts[0], agent_steps=[]), external_id="failed").messages[0].id
+    assert "**Oslo**" in html_of(staff.get(f"{page_of(left)}?other={failed}"))
+
+
 def test_equal_runs_have_no_difference(staff: Client, runs: tuple[UUID, UUID]) -> None:
     page = staff.get(f"{page_of(runs[0])}?other={runs[0]}")
     assert "No difference Failed calls 1 Duration" in text_of(page)
-    assert "<summary>= 6 rows</summary>" in html_of(page)
+    assert "<summary>= 6 rows the same</summary>" in html_of(page)
     # The answers are the selected row then.
     assert "Answer the same Shanghai 31 °C; there is no Atlantis." in text_of(page)
 
@@ -114,13 +130,13 @@ def test_equal_rows_are_folded_unless_one_is_selected(staff: Client, project: Pr
     url = f"{page_of(left)}?other={right}"
     page = html_of(staff.get(url))
     assert (
-        page.count("<details><summary>= 19 rows</summary>") == 1
+        page.count("<details><summary>= 19 rows the same</summary>") == 1
     )  # the step and 18 calls: two stay beside the difference
-    assert page.count("<details><summary>= 17 rows</summary>") == 1
+    assert page.count("<details><summary>= 17 rows the same</summary>") == 1
     folded = ToolCall.objects.get(message_id=left, call_id="3").pk
     page = html_of(staff.get(f"{url}&at={folded}"))
-    assert page.count("<details open><summary>= 19 rows</summary>") == 1
-    assert page.count("<details><summary>= 17 rows</summary>") == 1
+    assert page.count("<details open><summary>= 19 rows the same</summary>") == 1
+    assert page.count("<details><summary>= 17 rows the same</summary>") == 1
 
 
 def test_rows_beyond_the_maximum_have_beginnings(
@@ -198,7 +214,7 @@ def test_action_says_which_rows_can_be_compared(staff: Client, runs: tuple[UUID,
 def test_address_of_a_run_is_accepted(staff: Client, runs: tuple[UUID, UUID], form: str) -> None:
     left, right = runs
     page = staff.get(page_of(left), {"other": form.format(right)})
-    assert "≠ 1" in text_of(page)
+    assert "2 differ" in text_of(page)
 
 
 @pytest.mark.parametrize(
