@@ -253,6 +253,15 @@ def moment(instant: datetime | None) -> SafeString:
     return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), title, shown)
 
 
+def ago(instant: datetime) -> SafeString:
+    """Format how long ago an aware time was, in one unit: "9 hours ago". Its title has the time in UTC; times.js adds more."""
+    utc = instant.astimezone(UTC)
+    words = _("%(time)s ago") % {"time": timesince(instant, depth=1)}
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S}", words
+    )
+
+
 def first_characters(field: str, limit: int) -> Beginning:
     """Return the expression for the beginning of a text column, so that the database sends no more."""
     return Beginning(field, limit)

@@ -23,6 +23,7 @@ register.filter("message_duration", safe_text.message_duration)
 register.filter("one_line", safe_text.one_line)
 register.filter("age", safe_text.age)
 register.filter("moment", safe_text.moment)
+register.filter("ago", safe_text.ago)
 register.filter("time_entry", entry_of)
 register.filter("with_zone", with_zone)
 

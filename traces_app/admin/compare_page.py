@@ -13,11 +13,10 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.core.exceptions import ValidationError
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.timesince import timesince
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from access_app.audit.trail import actor_of, note_objects
@@ -32,7 +31,6 @@ from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page
 from messages_app.safe_text import message_duration, one_line, total_cost
-from messages_app.sql.beginnings import Beginning
 from traces_app.queries.comparison import (
     MOST_NODES,
     Comparison,
@@ -49,7 +47,7 @@ from .compare_rows import read_rows, read_values
 from .labels import context_in_session, session_name
 from .outcome import Outcome, outcome_of_run
 from .run_page import deciding_failure_of, tokens_of
-from .similar_page import similar_context
+from .similar_page import read_listed, similar_context
 
 MOST_CANDIDATES = 20
 MOST_ALIKE = 5
@@ -152,10 +150,6 @@ class Side:
     question: Pieces
 
     @property
-    def age(self) -> str:
-        return timesince(self.run.created_at, depth=1)
-
-    @property
     def has_question(self) -> bool:
         return any(text for text, _is_changed in self.question)
 
@@ -254,18 +248,14 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
     """Return the context of the page that asks for the other run: those that are most like this one, and the newest other ones of the session."""
     is_deleted = message.deleted_at or message.session.deleted_at
     alike = [] if is_deleted else similar_context(db, message, "everything", only_good=False)["rows"]
-    runs = (
-        db.rows(Message.objects)
-        .filter(session_id=message.session_id, role=Message.Role.ASSISTANT)
-        .exclude(pk=message.pk)
-    )
-    question = Subquery(question_before(db, message.session_id, OuterRef("pk"), 200))
-    newest = runs.order_by("-pk").annotate(excerpt=Beginning("content", 200), question=question)[:MOST_CANDIDATES]
+    runs = db.rows(Message.objects).filter(session_id=message.session_id, role=Message.Role.ASSISTANT)
+    newest = runs.exclude(pk=message.pk).order_by("-pk").values_list("pk", flat=True)[:MOST_CANDIDATES]
+    listed = read_listed(db, newest)
     return {
         "question": _question_of(db, message),
         "good_run": _last_good_run(db, message),
         "alike": alike[:MOST_ALIKE],
-        "candidates": newest,
+        "candidates": sorted(listed.values(), key=lambda each: each.run.pk, reverse=True),
     }
 
 

@@ -212,10 +212,10 @@ def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChan
 def _value_row(left: Value | None, right: Value | None, words: WordChanges, prose: Prose | None) -> ValueRow:
     texts = [value.text if value else "" for value in (left, right)]
     pieces = words.of(*texts)
-    html = [_rendered(prose, text) for text in texts] if prose else ["", ""]
+    html = [_rendered(prose, text) for text in texts] if prose else [SafeString()] * 2
     # Words are marked where Markdown would change nothing.
     if not any(map(_MARKUP.search, html)):
-        html = [SafeString(), SafeString()]
+        html = [SafeString()] * 2
     values = list(zip(("left", "right"), (left, right), pieces, html, strict=True))
     return ValueRow(values=values, is_same=left == right)
 

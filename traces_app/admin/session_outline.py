@@ -6,7 +6,7 @@ message of the system begins none, because nobody asked it: coding agents insert
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from uuid import UUID
 
@@ -110,7 +110,7 @@ def read_session_outline(
     is_whole = is_whole or rows_of(messages) <= FIRST_ROWS
     if is_whole:
         runs = read_runs(db, [message.pk for message in messages if message.step_count or message.call_count])
-    failed = _failed_runs(db, runs)
+    failed = failed_runs(db, runs)
     rows = RunRows()
     words: dict[str, RowWords] = {}
     chapters: dict[UUID, Chapter] = {}
@@ -214,8 +214,8 @@ def _extend(rows: RunRows, more: RunRows) -> None:
             getattr(rows, column.name).extend(getattr(more, column.name))
 
 
-def _failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> Collection[UUID]:
-    """Return the runs with a failed call that no later one made good. One query."""
+def failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> Mapping[UUID, int]:
+    """Return the runs with a failed call that no later one made good, each with the row of that call. One query."""
     calls = {
         key: [
             EndedCall(place, call, run.names[place], run.statuses[place] == FAILED, run.statuses[place] == PENDING)

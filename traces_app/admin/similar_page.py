@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -18,19 +20,28 @@ from access_app.errors import InvalidInput
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.models import Message, Session
+from messages_app.interruptions import shown_error
+from messages_app.markdown import Prose
+from messages_app.models import Message
 from messages_app.queries import message_of_page
-from messages_app.waiting import status_of_open_message
+from messages_app.safe_text import Excerpt, excerpt
+from messages_app.sql.beginnings import Beginning
 from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.questions import question_before
 from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.similar_runs import similar_runs
 
-from .labels import context_in_session
+from .display_text import without_tool_json
+from .labels import context_in_session, session_name
+from .outcome import Outcome, outcome_of_run
+from .run_outline import read_runs, read_words
+from .session_outline import failed_runs
+from .telling_texts import telling_line
 
 RUNS_LISTED = 20
 LEAST_SCORE = 0.2
 """Runs that are less alike are not listed."""
+ANSWER_CHARACTERS = 2_000
 _SAME, _SIMILAR = 0.995, 0.5
 """From which score on a part is called the same, and similar."""
 _PARTS = (
@@ -41,11 +52,24 @@ _PARTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListedRun:
+    """A run in a list: what it was asked, how it ended and what it gave."""
+
+    run: Message
+    session_name: str
+    question: str
+    outcome: Outcome
+    error: str
+    """The line that tells most of its error, or of the failure that decided; "" if it did not fail."""
+    answer: Excerpt
+
+
+@dataclass(frozen=True, kw_only=True)
 class SimilarRow:
     """A run that is like the one of the page."""
 
     found: SimilarRun
-    run: Message
+    listed: ListedRun
     likeness: float
     """The similarity of everything or of the errors, whichever counts."""
     compare_url: str
@@ -53,11 +77,6 @@ class SimilarRow:
     @property
     def percent(self) -> int:
         return round(100 * self.likeness)
-
-    @property
-    def open_status(self) -> Session.Status:
-        """The status of a run that has not ended: it may wait for a person."""
-        return status_of_open_message(self.run.session)
 
     @property
     def common(self) -> list[tuple[Any, bool]]:
@@ -69,7 +88,7 @@ class SimilarRow:
 
 
 def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:
-    """List the runs that are most like a run, or that failed in the same way."""
+    """List the runs that are most like a run, or that failed in the same way, and show one of them."""
     db = database(request)
     message = message_of_page(db, model_admin.scope(request), message_id, deleted_too=False)
     if message is None or message.role != Message.Role.ASSISTANT:
@@ -78,10 +97,14 @@ def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
     by: SimilarBy = "errors" if asked == "errors" else "everything"
     titles = {"errors": _("Failures like this one"), "good": _("Good runs like this one")}
     title = titles.get(asked or "", _("Runs like this one"))
+    similar = similar_context(db, message, by, only_good=asked == "good")
+    rows = similar["rows"]
     context = {
         **context_in_session(model_admin, request, message.session, title),
         "message": message,
-        **similar_context(db, message, by, only_good=asked == "good"),
+        "prose": Prose(raw="raw" in request.GET),
+        **similar,
+        "selected": next((row for row in rows if str(row.listed.run.pk) == request.GET.get("run")), rows and rows[0]),
     }
     return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
 
@@ -94,27 +117,53 @@ def similar_context(db: Database, message: Message, by: SimilarBy, *, only_good:
         found = similar_runs(db, message.pk, rows, RUNS_LISTED, by, is_filtered=only_good)
     except InvalidInput:
         found = None
+    alike = [one for one in (found.results if found else ()) if one.score >= LEAST_SCORE or by == "errors"]
     compare = reverse("admin:messages_app_message_compare", args=[message.pk])
-    runs = (
-        db.rows(Message.objects)
-        .select_related("session")
-        .defer("content", "content_parts", "metadata", "session__metadata")
-    )
-    stored = runs.in_bulk([one.id for one in found.results]) if found else {}
-    by_id = {str(key): run for key, run in stored.items()}
+    listed = read_listed(db, [message.pk, *(UUID(one.id) for one in alike)])
     return {
         "by": by,
         "only_good": only_good,
         "found": found,
-        "question": "".join(question_before(db, message.session_id, message.pk, 300)),
+        "listed": listed[message.pk],
         "rows": [
             SimilarRow(
                 found=one,
-                run=by_id[one.id],
+                listed=listed[UUID(one.id)],
                 likeness=one.score if by == "everything" else one.errors_score,
                 compare_url=f"{compare}?{urlencode({'other': one.id})}",
             )
-            for one in (found.results if found else ())
-            if (one.score >= LEAST_SCORE or by == "errors") and one.id in by_id  # not deleted meanwhile
+            for one in alike
+            if UUID(one.id) in listed  # not deleted meanwhile
         ],
     }
+
+
+def read_listed(db: Database, keys: Collection[UUID]) -> dict[UUID, ListedRun]:
+    """Return runs for a list, but those that are deleted. Eight queries, or one without failures."""
+    rows: dict[UUID, Any] = (
+        db.rows(Message.objects)
+        .select_related("session")
+        .defer("content", "content_parts", "metadata", "session__metadata")
+        .annotate(
+            answer=Beginning("content", ANSWER_CHARACTERS),
+            question=Subquery(question_before(db, OuterRef("session_id"), OuterRef("pk"), 300)),
+        )
+        .in_bulk(list(keys))
+    )
+    below = read_runs(db, [key for key, run in rows.items() if run.failure_count])
+    failures = {key: below[key].ids[place] for key, place in failed_runs(db, below).items()}
+    words = read_words(db, failures.values(), message_id__in=list(failures))
+    found = {}
+    for key, run in rows.items():
+        error = telling_line(shown_error(run.error))
+        if not error and key in failures:
+            error = words[str(failures[key])].error
+        found[key] = ListedRun(
+            run=run,
+            session_name=session_name(run.session),
+            question=run.question or "",
+            outcome=outcome_of_run(run, run.session, has_failed=bool(run.error) or key in failures),
+            error=error,
+            answer=excerpt(without_tool_json(run.answer).strip()),
+        )
+    return found
