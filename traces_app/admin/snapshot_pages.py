@@ -1,11 +1,14 @@
-"""The pages of a session's snapshots and forks, and of one snapshot with its difference to the one before."""
+"""The page of a session's snapshots and forks: what happened at each, and one of them with its difference to another one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from datetime import datetime
+from itertools import islice, pairwise
+from time import monotonic
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -13,13 +16,14 @@ from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from msgspec import UNSET
 
 from access_app.db import Database
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.models import Session
-from messages_app.queries import session_of_page
+from messages_app.models import Message, Session
+from messages_app.queries import as_uuid, session_of_page
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
@@ -31,15 +35,26 @@ from traces_app.queries.snapshots import (
     forked_from,
     names_of,
     newest_snapshots,
+    small_contexts,
     snapshot_of_page,
 )
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
 from .labels import context_in_session, session_name
+from .outcome import Outcome
+from .run_outline import RunRows, read_runs, read_words
+from .run_page import url_in_run
+from .session_outline import FAILED, PENDING
 
 MOST_SNAPSHOTS = 200
 MOST_FORKS = 200
+MOST_RUNS = 200
+"""Runs of the session, the newest, whose steps and calls say what happened after a snapshot."""
+MOST_NODES = 10
+COUNTED_BYTES, COUNTED_TOGETHER = 2**18, 2**22
+"""Larger contexts are not compared for the list: of one with all its values, and of all parts."""
+COUNT_SECONDS = 0.5
 _MOST_UP = 20
 """Sessions from a fork to the one that began it."""
 MOST_LINES = 3_000
@@ -70,13 +85,60 @@ class Fork:
         return "\u2003" * self.depth
 
 
+class _Event(NamedTuple):
+    """A row of a run: a step or a call."""
+
+    message_id: UUID
+    run: RunRows
+    place: int
+
+    @property
+    def id(self) -> UUID:
+        return self.run.ids[self.place]
+
+    @property
+    def name(self) -> str:
+        return self.run.names[self.place]
+
+    @property
+    def status(self) -> int:
+        return self.run.statuses[self.place]
+
+    @property
+    def step(self) -> str:
+        """The displayed number of the step; "" of a call."""
+        return self.run.numbers[self.place]
+
+    @property
+    def url(self) -> str:
+        return url_in_run(self.message_id, self.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotRow:
+    """A snapshot and what happened after it."""
+
+    snapshot: Snapshot
+    moment: datetime
+    nodes: str
+    event: _Event | None
+    """The first step or call after it; None if none is known."""
+    said: str
+    """The words of that."""
+    outcome: Outcome | None
+    error: str
+    """The first failed call and its error; "" if none failed."""
+    changes: str
+    """How many values differ from the snapshot before, in words; "" if that was not counted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ValueLine:
     """A value of a context: `open` begins one that holds others, `close` ends it."""
 
     kind: str
     name: str = ""
-    count: int = 0
+    size: str = ""
     value: Excerpt | None = None
     is_folded: bool = False
 
@@ -89,6 +151,10 @@ class ChangeLine:
     left: Pieces | None
     right: Pieces | None
 
+    @property
+    def sides(self) -> tuple[Pieces | None, Pieces | None]:
+        return self.left, self.right
+
 
 def has_snapshots_or_forks(db: Database, session: Session) -> bool:
     """Return whether the page of a session leads to these. One query; none for a fork."""
@@ -100,41 +166,47 @@ def has_snapshots_or_forks(db: Database, session: Session) -> bool:
     return found.exists()
 
 
-def show_snapshots(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
-    """Show the snapshots of a session and the tree of its forks."""
+def show_snapshots(
+    model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID, snapshot_id: UUID | None = None
+) -> HttpResponse:
+    """Show the snapshots of a session, the tree of its forks, and a snapshot: by default the newest that led to a failure, or
+    the newest."""
     db = database(request)
     session = session_of_page(db, model_admin.scope(request), session_id)
     if session is None:
         return model_admin.missing(request)
-    found = newest_snapshots(db, session.pk, MOST_SNAPSHOTS + 1)
+    newest = newest_snapshots(db, session.pk, MOST_SNAPSHOTS + 1)
+    rows = read_rows(db, session, newest[:MOST_SNAPSHOTS][::-1])
+    shown = snapshot_id or next((row.snapshot.pk for row in reversed(rows) if row.error), rows and rows[-1].snapshot.pk)
+    other = as_uuid(request.GET.get("from", ""))
+    found = snapshot_of_page(db, session.pk, shown, other) if shown else None
+    if snapshot_id and found is None:
+        return model_admin.missing(request)
+    title = _("Snapshots and forks")
+    if snapshot_id and found:
+        title = _("Snapshot before %(node)s") % {"node": one_line(found[0].node_ids[0], 60)}
     context = {
-        **context_in_session(model_admin, request, session, _("Snapshots and forks")),
-        "snapshots": [(row, ids.created_at_of(row.pk)) for row in found[:MOST_SNAPSHOTS]],
-        "has_more": len(found) > MOST_SNAPSHOTS,
+        **context_in_session(model_admin, request, session, title),
+        "rows": rows,
+        "has_more": len(newest) > MOST_SNAPSHOTS,
         "most": MOST_SNAPSHOTS,
         "forks": fork_tree(db, session),
+        **(_shown(db, *found) if found else {}),
+        "other": other,
+        "selected": next((row for row in rows if found and row.snapshot.pk == found[0].pk), None),
     }
     return TemplateResponse(request, "admin/traces_app/snapshots_page.html", context)
 
 
-def show_snapshot(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID, snapshot_id: UUID) -> HttpResponse:
-    """Show a snapshot, and its difference to the one before."""
-    db = database(request)
-    session = session_of_page(db, model_admin.scope(request), session_id)
-    found = None if session is None else snapshot_of_page(db, session.pk, snapshot_id)
-    if session is None or found is None:
-        return model_admin.missing(request)
-    row, before = found
+def _shown(db: Database, row: Snapshot, before: Snapshot | None) -> dict[str, Any]:
+    """Return the context of the page for a snapshot, and its difference to another one."""
     content, problem = _context_of(db, row)
     earlier = UNSET if before is None or content is UNSET else _context_of(db, before)[0]
     lines = [] if content is UNSET else list(islice(_lines(content, "", 0), MOST_LINES + 1))
     comparable = content is not UNSET and earlier is not UNSET
     changed = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
     words = WordChanges(WORDS_SECONDS)
-    context = {
-        **context_in_session(
-            model_admin, request, session, _("Snapshot before %(node)s") % {"node": one_line(row.node_ids[0], 60)}
-        ),
+    return {
         "snapshot": row,
         "problem": problem,
         "moment": ids.created_at_of(row.pk),
@@ -146,7 +218,88 @@ def show_snapshot(model_admin: KeysetAdmin, request: HttpRequest, session_id: UU
         "is_cut": len(lines) > MOST_LINES,
         "notes": [(note.get("path", ""), note.get("reason", "")) for note in row.notes if isinstance(note, dict)],
     }
-    return TemplateResponse(request, "admin/traces_app/snapshot_page.html", context)
+
+
+def read_rows(db: Database, session: Session, snapshots: Sequence[Snapshot]) -> list[SnapshotRow]:
+    """Return what happened after each snapshot, until the next one. Snapshots are in the order of time. Nine queries."""
+    if not snapshots:
+        return []
+    runs = _runs_of(db, session)
+    events = sorted(
+        (start, _Event(message_id, run, place))
+        for message_id, run in runs.items()
+        for place, start in enumerate(_starts(run))
+        if start is not None
+    )
+    begins = [snapshot.ts // 1_000_000 for snapshot in snapshots]
+    places = [bisect_left(events, (begin,)) for begin in begins] + [len(events)]
+    after = [[event for _start, event in events[i:j]] for i, j in pairwise(places)]
+    failed = [next((event for event in found if event.status == FAILED), None) for found in after]
+    named = [event.id for event in (*(found[0] for found in after if found), *filter(None, failed))]
+    words = read_words(db, named, message__session_id=session.pk)
+    counts = _changes_in_words(db, snapshots)
+    return [
+        SnapshotRow(
+            snapshot=snapshot,
+            moment=ids.created_at_of(snapshot.pk),
+            nodes=", ".join(one_line(node, 60) for node in snapshot.node_ids[:MOST_NODES]),
+            event=found[0] if found else None,
+            said=words[str(found[0].id)].text if found and str(found[0].id) in words else "",
+            outcome=_outcome(found),
+            error=f"{failure.name}: {words[str(failure.id)].error}" if failure and str(failure.id) in words else "",
+            changes=count,
+        )
+        for snapshot, found, failure, count in zip(snapshots, after, failed, counts, strict=True)
+    ]
+
+
+def _runs_of(db: Database, session: Session) -> dict[UUID, RunRows]:
+    """Return the rows of the newest runs of a session. Four queries."""
+    runs = db.rows(Message.objects).filter(session_id=session.pk, role=Message.Role.ASSISTANT)
+    return read_runs(db, list(runs.order_by("-pk").values_list("pk", flat=True)[:MOST_RUNS]))
+
+
+def _starts(run: RunRows) -> Iterator[int | None]:
+    """Yield the start of each row of a run; a call without a known one follows its step."""
+    start = None
+    for own in run.starts:
+        start = start if own is None else own
+        yield start
+
+
+def _outcome(events: Sequence[_Event]) -> Outcome | None:
+    """Return how what happened after a snapshot ended; None if nothing is known."""
+    statuses = {event.status for event in events}
+    if not statuses:
+        return None
+    return Outcome.FAILED if FAILED in statuses else Outcome.RUNNING if PENDING in statuses else Outcome.DONE
+
+
+def _changes_in_words(db: Database, snapshots: Sequence[Snapshot]) -> list[str]:
+    """Return how many values of each snapshot differ from the one before it; "" of large ones, and once a time is used up."""
+    until = monotonic() + COUNT_SECONDS
+    found: list[str] = []
+    earlier: Any = UNSET
+    for content in small_contexts(db, snapshots, COUNTED_BYTES, COUNTED_TOGETHER):
+        is_counted = content is not UNSET and earlier is not UNSET
+        found.append(_counted(earlier, content) if is_counted else "")
+        earlier = content
+        if monotonic() > until:
+            break
+    return found + [""] * (len(snapshots) - len(found))
+
+
+def _counted(earlier: Any, content: Any) -> str:
+    changed = list(changes(earlier, content))
+    added = sum(change.left is MISSING for change in changed)
+    removed = sum(change.right is MISSING for change in changed)
+    other = len(changed) - added - removed
+    words = (
+        (added, ngettext("%(number)s added", "%(number)s added", added)),
+        (other, ngettext("%(number)s changed", "%(number)s changed", other)),
+        (removed, ngettext("%(number)s removed", "%(number)s removed", removed)),
+    )
+    return " · ".join(text % {"number": number} for number, text in words if number) or _("no change")
 
 
 def _context_of(db: Database, row: Snapshot) -> tuple[Any, str]:
@@ -215,8 +368,9 @@ def _overrides(overrides: Any) -> str:
 
 def _lines(value: Any, name: str, depth: int) -> Iterator[ValueLine]:
     if isinstance(value, dict | list) and value:
-        items = value.items() if isinstance(value, dict) else ((f"[{place}]", item) for place, item in enumerate(value))
-        yield ValueLine(kind="open", name=name, count=len(value), is_folded=depth > 1)
+        items = value.items() if isinstance(value, dict) else ((str(place), item) for place, item in enumerate(value))
+        size = f"{{{len(value)}}}" if isinstance(value, dict) else f"[{len(value)}]"
+        yield ValueLine(kind="open", name=name, size=size, is_folded=depth > 1)
         for key, item in items:
             yield from _lines(item, key, depth + 1)
         yield ValueLine(kind="close")
@@ -239,7 +393,7 @@ def _change(found: Changed, words: WordChanges) -> ChangeLine:
     )
     if one is None or other is None:
         left, right = (
-            [(one_line(text, _CHANGED_CHARACTERS), True)] if text is not None else None for text in (one, other)
+            [(one_line(text, _CHANGED_CHARACTERS), False)] if text is not None else None for text in (one, other)
         )
         return ChangeLine(path=found.path, left=left, right=right)
     of_left, of_right = words.of(one_line(one, _CHANGED_CHARACTERS), one_line(other, _CHANGED_CHARACTERS))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -63,11 +64,15 @@ def newest_snapshots(db: Database, session_id: UUID, most: int) -> list[Snapshot
     return list(db.rows(Snapshot.objects).filter(session_id=session_id).order_by("-pk")[:most])
 
 
-def snapshot_of_page(db: Database, session_id: UUID, snapshot_id: UUID) -> tuple[Snapshot, Snapshot | None] | None:
-    """Return a snapshot of a session and the one before it, for its page; None if there is none. Two queries."""
+def snapshot_of_page(
+    db: Database, session_id: UUID, snapshot_id: UUID, other_id: UUID | None
+) -> tuple[Snapshot, Snapshot | None] | None:
+    """Return a snapshot of a session and another one, or else the one before it, for its page; None if there is none. Two queries."""
     rows = db.rows(Snapshot.objects).filter(session_id=session_id)
     row = rows.filter(pk=snapshot_id).first()
-    return None if row is None else (row, rows.filter(pk__lt=row.pk).order_by("-pk").first())
+    if row is None:
+        return None
+    return row, (rows.filter(pk=other_id) if other_id else rows.filter(pk__lt=row.pk).order_by("-pk")).first()
 
 
 def snapshots_of(db: Database, session_id: UUID, node: str | None = None) -> ListRows:
@@ -112,22 +117,53 @@ def context_of(db: Database, row: Snapshot) -> Any:
     SnapshotTooLarge and SnapshotBroken, because earlier versions stored what is refused now."""
     if row.is_purged:
         return UNSET
-    rules, mask = None, db.read_connection.mask
-    if mask is not None:
-        project_id = db.rows(Session.with_deleted).values_list("project_id", flat=True).get(pk=row.session_id)
-        rules = mask.rules_of(project_id)
     # A part has not the names by which rules hide what it holds, so the whole is masked.
     with masked(None):
         parts = parts_of(db, row.session_id, [row.context_ref], snapshot_parts.MOST_SIZE)
     if sum(map(len, parts.values())) >= snapshot_parts.MOST_SIZE:
         raise SnapshotTooLarge
     try:
-        snapshot_parts.measured(row.context_ref, snapshot_parts.outlines_of(parts))
-        context = snapshot_parts.assembled(row.context_ref, parts.__getitem__)
+        return _built(row, parts, snapshot_parts.outlines_of(parts), _rules_of(db, row), snapshot_parts.MOST_SIZE)
     except snapshot_parts.TooLargeContextError as error:
         raise SnapshotTooLarge from error
     except (LookupError, ValueError, RecursionError) as error:
         raise SnapshotBroken from error
+
+
+def small_contexts(db: Database, rows: Sequence[Snapshot], most: int, most_together: int) -> Iterator[Any]:
+    """Yield the contents of snapshots of one session, like `context_of`; UNSET, too, for those of more than `most` bytes, and for
+    all whose parts are beyond `most_together`. One query."""
+    if not rows:
+        return
+    refs = {row.context_ref for row in rows if not row.is_purged}
+    with masked(None):
+        parts = parts_of(db, rows[0].session_id, refs, most_together)
+    rules = _rules_of(db, rows[0])
+    outlines: dict[str, snapshot_parts.Outline] | None = None
+    with suppress(snapshot_parts.BrokenPartError):
+        outlines = snapshot_parts.outlines_of(parts)
+    for row in rows:
+        content: Any = UNSET
+        # What was not measured is not built.
+        if outlines is not None and not row.is_purged:
+            with suppress(LookupError, ValueError, RecursionError):
+                content = _built(row, parts, outlines, rules, most)
+        yield content
+
+
+def _rules_of(db: Database, row: Snapshot) -> Any:
+    """Return the rules that mask a snapshot for its reader; None if he reads it as it is."""
+    mask = db.read_connection.mask
+    if mask is None:
+        return None
+    return mask.rules_of(db.rows(Session.with_deleted).values_list("project_id", flat=True).get(pk=row.session_id))
+
+
+def _built(
+    row: Snapshot, parts: Mapping[str, bytes], outlines: Mapping[str, snapshot_parts.Outline], rules: Any, most: int
+) -> Any:
+    snapshot_parts.measured(row.context_ref, outlines, most)
+    context = snapshot_parts.assembled(row.context_ref, parts.__getitem__)
     return context if rules is None else redact_context(context, rules)
 
 

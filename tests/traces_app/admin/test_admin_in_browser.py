@@ -501,13 +501,18 @@ def test_failed_run_leads_to_its_replay_and_snapshots_in_both_languages(
                 page.get_by_role("button", name=label).click()
             page.get_by_role("link", name=forks).click()
             # The tree: the failed session, and its fork with the override.
-            expect(page.locator(".spans").first.locator("li")).to_have_count(2)
-            assert '{"order":2041}' in page.locator(".spans li").nth(1).inner_text().replace(" ", "").replace("\n", "")
-            page.get_by_role("link").filter(has=page.locator("time")).first.click()
+            expect(page.locator("div.run-row")).to_have_count(2)
+            assert '{"order":2041}' in page.locator("div.run-row").nth(1).inner_text().replace(" ", "").replace(
+                "\n", ""
+            )
+            # The snapshot before the failure is selected.
+            expect(page.locator("a.run-row[aria-current] .run-error")).to_contain_text("LookupError")
+            page.locator("a.run-row").nth(0).click()
+            page.locator("a.run-row").nth(1).click()
             expect(page.get_by_role("heading", name=changed)).to_have_count(1)
-            assert "Look up the order, then answer." in page.locator(".compare").inner_text()
-            folded = page.locator(".json-tree details").first
-            value = folded.locator(".json-value").first
+            expect(page.locator(".about .value").first).to_have_text("Look up the order, then answer.")
+            folded = page.locator("details.json-branch").first
+            value = folded.locator(".json-leaf").first
             assert value.is_visible()
             folded.locator("summary").first.click()
             assert not value.is_visible()

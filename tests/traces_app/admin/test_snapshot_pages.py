@@ -110,17 +110,25 @@ def test_snapshot_is_shown_with_its_difference_to_the_one_before(
     )
     page = f"/admin/messages_app/session/{session.pk}/snapshots/"
     index = staff.get(page)
-    assert "plan" in text_of(index)
-    assert f"{page}{second}/" in html_of(index)
+    assert (
+        "2 Failed search Ask for both cities at once. get_weather: unknown city 1 added · 1 changed · 1 removed"
+        in text_of(index)
+    )
+    # The one before the failure is selected.
+    assert f'{page}{second}/#selected" aria-current="true"' in html_of(index)
     shown = staff.get(f"{page}{second}/")
     text = text_of(shown)
     assert SCRIPT not in html_of(shown)
     assert "Snapshot before search" in text
-    for change in ("messages[1]", '{"role":"assistant"', "gone 1", "city Oslo Oslo now"):
+    for change in ('messages[1] added {"role":"assistant"', "gone removed 1", "city before and now Oslo Oslo now"):
         assert change in text, change
     assert "<mark> now</mark>" in html_of(shown)
-    assert links_of(shown)["The snapshot before"] == f"{page}{first}/"
+    assert links_of(shown)["Changed since the snapshot before"] == f"{page}{first}/"
     assert "Changed since" not in text_of(staff.get(f"{page}{first}/"))
+    # The first one has another one to compare with, too, if somebody asks.
+    other = text_of(staff.get(f"{page}{first}/?from={second}"))
+    assert "Changed since the snapshot before search" in other
+    assert "gone added 1" in other
     assert '"city":"Oslo now"' in text_of(staff.get(f"/api/v1/snapshots/{second}/"))
     remove_contents(primary, session.project_id, session.pk)
     assert "The content of this snapshot was purged." in text_of(staff.get(f"{page}{second}/"))
@@ -129,6 +137,41 @@ def test_snapshot_is_shown_with_its_difference_to_the_one_before(
         "/admin/messages_app/session/00000000-0000-7000-8000-000000000000/snapshots/",
     ):
         assert staff.get(wrong).status_code == 302
+
+
+def test_rows_say_what_happened_after_each_snapshot(staff: Client, project: Project) -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def step(place: int, **call: Any) -> dict[str, Any]:
+        time = f"2026-01-01T00:00:0{place}Z"
+        calls = [{"name": "look", "args": {}, "duration": 100, **call}]
+        return {"iteration": place, "thought": f"Thought {place}.", "timestamp": time, "tool_calls": calls}
+
+    steps = [step(1, result={"output": "x"}), step(2, result={"success": False, "error": SCRIPT}), step(4)]
+    message = {**answer(agent_steps=steps), "created_at": began}
+    session = Session.objects.get(pk=store(project, question(), message, external_id="task").id)
+    base = int(began.timestamp()) - 10**9
+    for second, context in ((1, {"a": 1}), (2, {"a": 1}), (3, {"a": 2}), (9, {"a": [2] * 50_000})):
+        keep(project, base + second, context, f"node {second}")
+    url = f"/admin/messages_app/session/{session.pk}/snapshots/"
+    page = staff.get(url)
+    text = text_of(page)
+    assert SCRIPT not in html_of(page)
+    for row in (
+        "1 Done node 1 Thought 1. 00:00:01",
+        "2 Failed node 2 Thought 2. look: alert(1) no change 00:00:02",
+        "3 Running node 3 Thought 4. 1 changed 00:00:03",
+        # What is large is not counted, and nothing happened after it.
+        "4 node 9 00:00:09",
+    ):
+        assert row in text, text[:1000]
+    # The one that led to the failure is selected.
+    assert "Snapshot before node 2 Failed" in text
+    assert f"/message/{session.last_run_id}/change/?call=" in links_of(page)["Step 2"]
+    few = len(statements_of(staff, url))
+    for second in range(10, 30):
+        keep(project, base + second, {"a": second}, "more")
+    assert len(statements_of(staff, url)) == few
 
 
 @pytest.mark.parametrize(
