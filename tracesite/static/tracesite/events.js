@@ -1,6 +1,6 @@
 // The events of a session as they happen: all from the first on, then each as it comes. Every event has a number. Whatever
 // becomes of the connection, the next one goes on after the last number that was received.
-import { element, visible } from "./values.js";
+import { element, visible } from "./page.js";
 
 const root = document.getElementById("events");
 const scroller = root.closest(".about");

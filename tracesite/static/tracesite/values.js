@@ -1,44 +1,10 @@
 // The values of a step or call: JSON as a tree that unfolds, images of data, whole values on request, and copies in other forms.
-// Trace content becomes text nodes, never HTML; only thoughts come as HTML that the server has cleaned.
+// Only thoughts come as HTML that the server has cleaned; all else becomes text nodes.
+import { button, copy, element, say, visible, words } from "./page.js";
 
 const MOST_CHILDREN = 200; // values of an object or list that are shown at a time
 const MOST_LOADED = 2_000_000; // bytes of a value that is loaded; a longer one is downloaded
 const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
-
-const root = document.getElementById("run-explorer");
-const hidden = JSON.parse(root.dataset.hidden);
-const hiddenCharacters = new RegExp(hidden.pattern, "gu");
-
-// The words of this page in the language of the reader.
-export const words = JSON.parse(root.dataset.words);
-
-export const element = (name, className, ...content) => {
-  const made = document.createElement(name);
-  made.className = className;
-  made.append(...content);
-  return made;
-};
-
-// Text in which characters that nobody sees, or that turn the reading direction, are marks that name them.
-export const visible = (string) => {
-  const parts = [];
-  let from = 0;
-  let count = 0;
-  for (const match of string.matchAll(hiddenCharacters)) {
-    count += 1;
-    if (count > hidden.most) {
-      break;
-    }
-    const code = match[0].codePointAt(0);
-    const point = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-    const mark = element("span", "mark", hidden.names[code] ?? point);
-    mark.title = point;
-    parts.push(string.slice(from, match.index), mark);
-    from = match.index + match[0].length;
-  }
-  parts.push(count > hidden.most ? string.slice(from).replaceAll(hiddenCharacters, "\ufffd") : string.slice(from));
-  return parts;
-};
 
 class Exact {
   constructor(source) {
@@ -47,10 +13,8 @@ class Exact {
 }
 
 const parsed = (string) => {
-  const exact = (_key, value, context) =>
-    typeof value === "number" && context?.source !== undefined && String(value) !== context.source
-      ? new Exact(context.source)
-      : value;
+  const isExact = (value, source) => typeof value !== "number" || source === undefined || String(value) === source;
+  const exact = (_key, value, context) => (isExact(value, context?.source) ? value : new Exact(context.source));
   try {
     return JSON.parse(string, exact);
   } catch (error) {
@@ -65,7 +29,7 @@ const isContainer = (value) => typeof value === "object" && value !== null && !(
 
 // An object or list that is written in a string, as tools like to return.
 const inside = (string) => {
-  const value = /^\s*[[{]/.test(string) ? parsed(string) : undefined;
+  const value = typeof string === "string" && /^\s*[[{]/.test(string) ? parsed(string) : undefined;
   return isContainer(value) ? value : undefined;
 };
 
@@ -87,7 +51,7 @@ const leaf = (value) => {
 
 const branch = (name, value, isOpen) => {
   const label = name === null ? [] : [element("bdi", "json-name", ...visible(String(name))), ": "];
-  const nested = typeof value === "string" ? inside(value) : undefined;
+  const nested = inside(value);
   const container = nested ?? value;
   if (!isContainer(container)) {
     return element("div", "json-leaf", ...label, leaf(value));
@@ -106,41 +70,14 @@ const branch = (name, value, isOpen) => {
     made.append(...entries.slice(next, next + MOST_CHILDREN).map(([key, item]) => branch(key, item, false)));
     next += MOST_CHILDREN;
     if (next < entries.length) {
-      const button = element("button", "json-more", `${words.more} (${entries.length - next})`);
-      button.type = "button";
-      button.addEventListener("click", more);
-      made.append(button);
+      const rest = button(`${words.more} (${entries.length - next})`, more);
+      rest.className = "json-more";
+      made.append(rest);
     }
   };
   made.addEventListener("toggle", more, { once: true });
   made.open = isOpen;
   return made;
-};
-
-export const button = (label, act) => {
-  const made = element("button", "", label);
-  made.type = "button";
-  made.addEventListener("click", act);
-  return made;
-};
-
-export const say = (message) => {
-  root.querySelector('[data-part="said"]').textContent = message;
-};
-
-export const copy = async (string) => {
-  if (navigator.clipboard) {
-    await navigator.clipboard.writeText(string);
-  } else {
-    // Browsers give the clipboard to pages over HTTPS only.
-    const field = element("textarea", "");
-    field.value = string;
-    document.body.append(field);
-    field.select();
-    document.execCommand("copy");
-    field.remove();
-  }
-  say(words.copied);
 };
 
 export const valueElement = (value) => {
@@ -156,7 +93,7 @@ export const valueElement = (value) => {
     }
     body.className = "value code";
     const tree = value.is_json || /^\s*[[{"]/.test(string) ? parsed(string) : undefined;
-    const isTree = isContainer(tree) || (typeof tree === "string" && inside(tree) !== undefined);
+    const isTree = isContainer(tree) || inside(tree) !== undefined;
     body.replaceChildren(isTree ? branch(null, tree, true) : element("div", "text", ...visible(string)));
   };
   fill(value.text, value.html);

@@ -1,0 +1,94 @@
+// The axis of time above the rows, which a reader zooms by buttons, keys, or by dragging over it. `span` is the part of the run that it shows.
+import { duration, element, part, reader, root, words } from "./page.js";
+import { beginOf, byTime, endOf, isFailed, outline, whole } from "./rows.js";
+
+const MOST_MARKS = 300;
+
+const times = part("times");
+let zoomed = null; // null for the whole run, also while it grows
+
+export const span = () => zoomed ?? whole;
+
+// An element where a time is on the axis; what is outside of the part that it shows is cut off.
+export const placed = (name, from, to, ...content) => {
+  const width = (span().to - span().from) / 100;
+  const made = element("span", name, ...content);
+  made.style.left = `${(from - span().from) / width}%`;
+  made.style.width = to === null ? "" : `${(to - from) / width}%`;
+  return made;
+};
+
+// The times in which nothing is known to run, if they are long enough to be seen.
+const gaps = () => {
+  const least = (span().to - span().from) / 50;
+  const free = [];
+  let end = 0;
+  for (const row of byTime) {
+    const start = beginOf(row);
+    if (start === null) {
+      break;
+    }
+    if (start - end > least) {
+      free.push(placed("run-gap", end, start));
+      free.at(-1).title = `${words.gap}: ${duration(start - end)}`;
+    }
+    end = Math.max(end, endOf(row));
+  }
+  return free;
+};
+
+export const paintAxis = () => {
+  const { from, to } = span();
+  const failed = byTime.filter((row) => isFailed(row) && outline.starts[row] !== null).slice(0, MOST_MARKS);
+  const ticks = [0, 0.25, 0.5, 0.75].map((share) => from + share * (to - from));
+  times.replaceChildren(
+    ...gaps(),
+    ...failed.map((row) => placed("run-failure-mark", outline.starts[row], null)),
+    ...ticks.map((at) => placed("run-tick", at, null, duration(Math.round(at)))),
+  );
+};
+
+const zoom = (from, to) => {
+  const width = Math.max(to - from, 1);
+  const start = Math.min(Math.max(from, whole.from), Math.max(whole.to - width, whole.from));
+  zoomed = width < whole.to - whole.from ? { from: start, to: start + width } : null;
+  paintAxis();
+  root.dispatchEvent(new Event("redraw"));
+};
+
+export const zoomOut = () => zoom(whole.from, whole.to);
+
+// Zooms around the selected row, or around the middle.
+export const zoomBy = (factor) => {
+  const { from, to } = span();
+  const start = outline.starts[reader.selected] ?? null;
+  const middle = start === null ? (from + to) / 2 : start + (outline.durations[reader.selected] ?? 0) / 2;
+  const half = ((to - from) * factor) / 2;
+  zoom(middle - half, middle + half);
+};
+
+// Moves the part of the run that is in sight until the bar of a row is in it.
+export const bringIntoSight = (row) => {
+  const { from, to } = span();
+  const start = outline.starts[row];
+  if (start !== null && (start > to || start + (outline.durations[row] ?? 0) < from)) {
+    zoom(start - (to - from) / 2, start + (to - from) / 2);
+  }
+};
+
+const timeAt = (event) => {
+  const box = times.getBoundingClientRect();
+  return span().from + ((span().to - span().from) * (event.clientX - box.left)) / box.width;
+};
+
+let pressed = null; // where a range of time began to be dragged
+times.addEventListener("pointerdown", (event) => {
+  pressed = timeAt(event);
+  times.setPointerCapture(event.pointerId);
+});
+times.addEventListener("pointerup", (event) => {
+  const [from, to] = [pressed, timeAt(event)].sort((one, other) => one - other);
+  if (to - from > (span().to - span().from) / 100) {
+    zoom(from, to);
+  }
+});

@@ -1,0 +1,105 @@
+// The search in a path. Rows whose names have what is typed are marked at once, those in which the server finds it when the reader stops
+// typing. The text of a run is searched by the server alone, which answers with another page.
+import { element, filled, isSession, part, reader, root, say, visible, words } from "./page.js";
+import { outline, stepOf, wholeOutline } from "./rows.js";
+
+const TYPING_MS = 250; // after which a search is asked for
+
+const find = part("find"); // missing in the trash
+const wanted = () => find?.value.trim() ?? "";
+let found = new Set(); // the rows that match, in order
+let matches = new Map(); // what the server found: the places by id
+let isCut = false; // whether the server may have found more
+let searching = null; // AbortController
+let answered = Promise.resolve(false); // whether the server answered the present search
+
+export const isFound = (row) => found.has(row);
+
+export const markFound = () => {
+  const typed = wanted().toLowerCase();
+  const isNamed = outline.names.map((name) => typed !== "" && name.toLowerCase().includes(typed));
+  const isIn = (id, row) => isNamed[outline.named[row]] || matches.has(id) || (typed.length > 7 && id.startsWith(typed));
+  found = new Set(outline.ids.flatMap((id, row) => (isIn(id, row) || (stepOf(row) && isIn(stepOf(row).id, row)) ? [row] : [])));
+  part("matches").hidden = found.size === 0 || reader.view === "text";
+  root.dispatchEvent(new Event("redraw"));
+};
+
+export const sayPlace = () => {
+  if (wanted() !== "") {
+    const number = [...found].indexOf(reader.selected) + 1;
+    const total = isCut ? `${found.size}+` : found.size;
+    say(number ? filled(words.place, { number, total }) : filled(words.found, { number: total }));
+  }
+};
+
+export const stopSearch = () => {
+  searching?.abort();
+  searching = null;
+  isCut = false;
+  part("matches").hidden = true;
+  say("");
+};
+
+const ask = async (now) => {
+  const url = new URL(root.dataset.search + (root.dataset.query ?? ""), location.href);
+  url.searchParams.set("q", wanted());
+  const response = await fetch(url, { signal: now.signal }).catch(() => null);
+  const answer = response?.ok ? await response.json().catch(() => null) : null;
+  await wholeOutline;
+  if (now !== searching) {
+    return false;
+  }
+  if (answer !== null) {
+    matches = new Map(answer.matches.map(({ id, places }) => [id, places]));
+    isCut = answer.is_cut;
+    markFound();
+    sayPlace();
+  }
+  if (answer === null || (answer.error && found.size === 0)) {
+    say(answer?.error ?? words.failed);
+  }
+  return true;
+};
+
+export const search = () => {
+  stopSearch();
+  matches = new Map();
+  markFound();
+  if (wanted() !== "" && root.dataset.search) {
+    sayPlace();
+    const now = new AbortController();
+    searching = now;
+    answered = new Promise((resolve) => setTimeout(resolve, TYPING_MS)).then(() => now === searching && ask(now));
+  }
+};
+
+// The places where a search found the terms in a step or call.
+export const placesElement = (id) => {
+  const places = (matches.get(id) ?? []).map(({ field, before, match, after }) =>
+    element(
+      "li",
+      "",
+      element("span", "quiet", `${field}: `),
+      element("bdi", "text", ...visible(before), element("mark", "", ...visible(match)), ...visible(after)),
+    ),
+  );
+  return places.length ? [element("ul", "run-places", ...places)] : [];
+};
+
+export const listenToFind = (goToMatch, leave) => {
+  part("previous-match").addEventListener("click", () => goToMatch(-1));
+  part("next-match").addEventListener("click", () => goToMatch(1));
+  find?.form.addEventListener("submit", (event) => reader.view !== "text" && event.preventDefault());
+  find?.addEventListener("input", () => reader.view !== "text" && search());
+  find?.addEventListener("keydown", async (event) => {
+    if (reader.view === "text" || !["Enter", "Escape"].includes(event.key)) {
+      return;
+    }
+    event.preventDefault();
+    if (event.key === "Escape") {
+      leave();
+    } else if (found.size || ((await answered) && found.size)) {
+      goToMatch(event.shiftKey ? -1 : 1);
+    }
+  });
+};

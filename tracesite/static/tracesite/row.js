@@ -1,0 +1,111 @@
+// One row of a path as an element: number, words, and what came of it; its bar, how long it took, and what it cost.
+import { placed } from "./axis.js";
+import { isFound } from "./find.js";
+import { counted, duration, element, filled, reader, root, words } from "./page.js";
+import { ANSWER, CHAPTER, FAILED, hasChildren, isCall, isFolded, isMessage, isRepeated, longest, nameOf, NOTE, outline, STATUSES, STEP, stepOf, whole, wordsOf } from "./rows.js";
+
+const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
+
+const kindOf = (row) => (isCall(row) ? STATUSES[outline.statuses[row]] : "step");
+
+// A bar is as long as something took; on the axis of time it lies where that was.
+const bar = (kind, start, took, isCritical) => {
+  if (took === null || (reader.view === "time" && start === null)) {
+    return [];
+  }
+  if (reader.view === "time") {
+    return [placed(`run-bar run-bar-${kind}${isCritical ? " run-bar-critical" : ""}`, start, start + took)];
+  }
+  const made = element("span", `run-bar run-bar-${kind}${took > longest ? " run-bar-cut" : ""}`);
+  made.style.width = `${100 * Math.min(took / longest, 1)}%`;
+  return [made];
+};
+
+// The bar of a row, and on the axis of time that of the step for which it stands. A call that has not ended reaches to the newest
+// time that is known.
+const bars = (row) => {
+  const [start, isCritical, kind] = [outline.starts[row], outline.critical[row] === 1, kindOf(row)];
+  const isOpen = root.dataset.live && start !== null && kind === "pending";
+  const step = (reader.view === "time" && stepOf(row)) || { start: null, took: null };
+  const took = outline.durations[row] ?? (isOpen ? whole.to - start : null);
+  return element("span", "run-track", ...bar(kind, start, took, isCritical), ...bar("step", step.start, step.took, isCritical));
+};
+
+// The number of a step, and its agent where that is another one than before.
+const stepElements = (row, agent) => {
+  const number = element("span", "run-number", outline.numbers[row]);
+  number.ariaLabel = filled(words.step, { number: outline.numbers[row] });
+  number.role = "img";
+  return agent ? [number, element("bdi", "run-who", agent)] : [number];
+};
+
+// What a folded row hides, unless that is more of the same.
+const belowElements = (row) => {
+  if (!isFolded(row) || !hasChildren(row) || isRepeated(row)) {
+    return [];
+  }
+  const counts = { steps: 0, calls: 0, failures: 0 };
+  for (let below = row + 1; outline.depths[below] > outline.depths[row]; below += 1) {
+    counts.steps += outline.calls[below] === STEP || stepOf(below) ? 1 : 0;
+    counts.calls += isCall(below) ? 1 : 0;
+    counts.failures += outline.statuses[below] === FAILED ? 1 : 0;
+  }
+  const known = Object.entries(counts).filter(([, number]) => number > 0);
+  return [element("span", "run-below", ...known.map(([name, number]) => element("span", `run-${name}`, counted(words[name], number))))];
+};
+
+const callElements = (row, said) => {
+  const below = belowElements(row);
+  const [kind, step] = [kindOf(row), stepOf(row)];
+  const came =
+    kind === "error"
+      ? [element("bdi", "run-error", element("span", "visually-hidden", `${words.error}: `), said.error ?? "")]
+      : below.length === 0
+        ? [element("bdi", "run-note", kind === "pending" ? words.pending : (said.note ?? ""))]
+        : [];
+  return [
+    ...(step ? stepElements(row, outline.names[step.agent]) : []),
+    element("bdi", "tool", nameOf(row)),
+    element("bdi", "run-text", said.text ?? ""),
+    ...(isRepeated(row) ? [element("span", "run-count", `× ${outline.repeats[row]}`)] : []),
+    ...came,
+    ...below,
+  ];
+};
+
+const saidElements = (row, said) => [
+  ...([ANSWER, NOTE].includes(outline.calls[row]) ? [element("span", "run-who", nameOf(row) || words.answer)] : []),
+  ...(isMessage(row) ? [] : stepElements(row, nameOf(row))),
+  element("bdi", "run-said", said.text || (isMessage(row) ? "" : filled(words.step, { number: outline.numbers[row] }))),
+  ...belowElements(row),
+];
+
+const tookElement = (row) => {
+  const took = outline.durations[row];
+  const made = element("span", "run-took", took === null ? "" : duration(took));
+  made.classList.toggle("run-long", took > longest && !isMessage(row));
+  if (row === outline.bottleneck) {
+    made.classList.add("run-bottleneck");
+    made.title = words.bottleneckMeans;
+    made.prepend(element("span", "visually-hidden", `${words.bottleneck} `));
+  }
+  return made;
+};
+
+export const rowElement = (row) => {
+  const [chapter, said] = [outline.chapters[row], wordsOf.get(outline.ids[row]) ?? {}];
+  const label = element("span", "run-label", element("span", "run-fold", hasChildren(row) ? (isFolded(row) ? "▸" : "▾") : ""));
+  label.style.paddingInlineStart = `${Math.min(outline.depths[row], MOST_INDENTS) * 16}px`;
+  label.append(...(isCall(row) ? callElements(row, said) : saidElements(row, said)));
+  const middle = chapter && reader.view !== "time" ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bars(row);
+  const made = element("div", `run-row run-row-${kindOf(row)}`, label, middle, tookElement(row), element("span", "run-cost", outline.costs[row] ?? ""));
+  made.id = `run-row-${row}`;
+  made.dataset.row = row;
+  made.role = "treeitem";
+  made.ariaLevel = outline.depths[row] + 1;
+  made.ariaExpanded = hasChildren(row) ? !isFolded(row) : null;
+  made.classList.toggle("run-row-found", isFound(row));
+  made.classList.toggle("run-row-chapter", outline.calls[row] === CHAPTER);
+  made.classList.toggle("quiet", outline.calls[row] === NOTE);
+  return made;
+};

@@ -1,0 +1,70 @@
+// What is beside the path, and on a phone over it: the panel of a step or call, otherwise question and answer, or what is known of a session.
+import { button, element, isSession, part, words } from "./page.js";
+import { panel, readDetail, stopReading } from "./panel.js";
+import { isMessage, outline } from "./rows.js";
+
+export const about = part("about");
+const tabs = part("about-tabs"); // of a session
+const sections = isSession ? [...about.querySelectorAll(":scope > section")] : [];
+
+export const showSide = (isRow) => {
+  panel.hidden = !isRow;
+  about.hidden = isRow;
+  tabs?.toggleAttribute("hidden", isRow);
+};
+
+// Shows a section of what is known of a session: its conversation, details, or events, which are read from now on.
+export const showSection = (wanted) => {
+  const present = sections.find((section) => section.id === wanted) ?? sections[0];
+  sections.forEach((section) => {
+    section.hidden = section !== present;
+  });
+  tabs.querySelectorAll("a").forEach((link) => {
+    link.ariaCurrent = link.hash === `#${present.id}` ? "true" : null;
+  });
+  if (present.dataset.script) {
+    import(present.dataset.script);
+  }
+};
+
+// Brings a message of the conversation into sight.
+const showMessage = (id) => {
+  showSection("conversation");
+  const message = document.getElementById(`message-${id}`);
+  message?.querySelector(".bubble-system > details")?.setAttribute("open", "");
+  about.scrollTop += message ? message.getBoundingClientRect().top - about.getBoundingClientRect().top : 0;
+};
+
+// Shows what a row stands for.
+export const showRow = (row) => {
+  showSide(!isMessage(row));
+  if (!isMessage(row)) {
+    readDetail(outline.ids[row]);
+    return;
+  }
+  stopReading();
+  if (isSession) {
+    showMessage(outline.ids[row]);
+  }
+};
+
+// Opens one of the tabs that there are, by its number.
+export const openTab = (number) =>
+  (panel.hidden ? tabs?.querySelectorAll("a") : panel.querySelectorAll("[role=tab]:not([hidden])"))?.[number - 1]?.click();
+
+// The way back from what lies over the path.
+export const addBack = (act) => {
+  const back = button("←", act);
+  back.className = "back";
+  back.ariaLabel = words.back;
+  part("side").prepend(element("div", "tab-line side-head", back));
+};
+
+tabs?.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (link) {
+    event.preventDefault();
+    showSection(link.hash.slice(1));
+    about.scrollTop = 0;
+  }
+});
