@@ -41,7 +41,7 @@ from .run_page import (
     unpriced_models,
     words_of_tokens,
 )
-from .run_search import MATCHES_LISTED, search_run
+from .run_search import MATCHES_LISTED, search_runs
 from .scores import judgements_of
 from .span_page import own_span, spans_of_message
 
@@ -111,6 +111,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         model_admin.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
     found: dict[str, Any] = {
         "run": run,
+        "failure_count": run.place.total,
         "problems": problems_of(db, message),
         "missing": losses_of(db, message),
         "open_all": request.GET.get("open") == "all",
@@ -125,7 +126,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         "sealed_at": read_sealed_at(db, message.pk) if message.is_completed else None,
     }
     if request.GET.get("q"):
-        found["search"] = search_run(db, message.pk, request.GET["q"], MATCHES_LISTED)
+        found["search"] = search_runs(db, [message.pk], request.GET["q"], named=MATCHES_LISTED)
     if not message.is_completed and waiting_words(message.session):
         found["waiting_calls"] = waiting_calls(db, [message.pk]).get(message.pk, [])
         found["waits_for"] = read_interrupts(db, message.pk)

@@ -1,4 +1,4 @@
-"""The search within a run, for its explorer and for the form of its text."""
+"""The search within a run or session, for its path and for the form of the text of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import one_line
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search.found import Hit
-from traces_app.queries.search.in_run import find_in_run
+from traces_app.queries.search.in_run import OF_RUN, find_in_runs
 from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
@@ -87,17 +87,20 @@ def send_matches(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
     db = database(request)
     if not sees(model_admin, request, message_id):
         raise Http404
-    found = search_run(db, message_id, request.GET.get("q", ""))
+    found = search_runs(db, [message_id], request.GET.get("q", ""))
     return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
-def search_run(db: Database, message_id: UUID, query: str, named: int = 0) -> RunSearch:
-    """Return the matches in a run; with `named`, the first so many in reading order, each with its name."""
+def search_runs(
+    db: Database, message_ids: Sequence[UUID], query: str, *, kinds: Collection[Kind] = OF_RUN, named: int = 0
+) -> RunSearch:
+    """Return the matches in the runs of messages; with `named`, those of a single run, the first so many in reading order, each with
+    its name."""
     try:
-        found = find_in_run(db, parse(query), message_id)
+        found = find_in_runs(db, parse(query), message_ids, kinds)
     except InvalidInput as error:
         return RunSearch(query=query, error=error.message, matches=[], is_cut=False)
-    names = _names(db, message_id, found.hits) if named and found.hits else {}
+    names = _names(db, message_ids[0], found.hits) if named and found.hits else {}
     order = {row: place for place, row in enumerate(names)}
     hits = sorted(found.hits.items(), key=lambda hit: order.get(hit[0], len(order)))
     shown = hits[:named] if named else hits

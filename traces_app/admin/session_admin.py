@@ -67,6 +67,7 @@ from .list_filters import (
 )
 from .session_outline import send_detail, send_outline, send_words
 from .session_page import show_live, show_session
+from .session_search import send_matches
 from .snapshot_pages import show_snapshots
 from .span_page import show_spans_of_session
 from .text_search import is_searched, named_or_saying, with_found
@@ -134,6 +135,7 @@ class SessionAdmin(KeysetAdmin):
         Page("<uuid:session_id>/outline/", send_outline, "outline"),
         Page("<uuid:session_id>/outline/<uuid:node_id>/", send_detail, "detail"),
         Page("<uuid:session_id>/words/", send_words, "words"),
+        Page("<uuid:session_id>/search/", send_matches, "search"),
         Page("<uuid:session_id>/spans/", show_spans_of_session, "spans"),
         Page("<uuid:session_id>/snapshots/", show_snapshots, "snapshots"),
         Page("<uuid:session_id>/snapshots/<uuid:snapshot_id>/", show_snapshots, "snapshot"),

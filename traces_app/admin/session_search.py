@@ -1,4 +1,5 @@
-"""The search within a session, on its page: messages in reading order, each with the places where the terms were found."""
+"""The search within a session, on its page: messages in reading order, each with the places where the terms were found. The path marks
+the rows of its messages instead (run_search.py)."""
 
 from __future__ import annotations
 
@@ -8,28 +9,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 from django.contrib.admin.utils import quote
+from django.core.exceptions import BadRequest
 from django.db.models import Count, Q
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
 from access_app.errors import InvalidInput
+from access_app.request_database import database
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
-from messages_app.queries import FoundSession
+from messages_app.queries import FoundSession, session_of_page
 from messages_app.safe_text import one_line
 from messages_app.sql.pagination import Cursor
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search.found import Hit
+from traces_app.queries.search.in_run import OF_SESSION
 from traces_app.queries.search.in_session import find_in_session
 from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
-from .conversation import ids_below, place_in_conversation
+from .conversation import ids_below, ids_of_conversation, place_in_conversation
 from .run_outline import NAME_CHARACTERS
 from .run_page import SKELETON_ROWS
-from .run_search import TermMatch, place_of
+from .run_search import TermMatch, place_of, search_runs
 from .run_tree import step_numbers
 
 
@@ -67,6 +74,22 @@ class SessionSearch:
     previous: str | None = None
     searched_to: datetime | None = None
     """The time at which the search stopped, because it took too long; None if nothing was left out."""
+
+
+def send_matches(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
+    """Send the messages, steps and calls of the page of a session that `?cursor=` or `?newest` names, as far as they have the terms of `q`,
+    as JSON; 400 for an invalid cursor."""
+    db = database(request)
+    session = session_of_page(db, model_admin.scope(request), session_id)
+    if session is None:
+        raise Http404
+    try:
+        cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
+    except InvalidInput as error:
+        raise BadRequest(str(error)) from error
+    on_page = ids_of_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
+    found = search_runs(db, on_page, request.GET.get("q", ""), kinds=OF_SESSION)
+    return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
 def search_session(db: Database, session: Session, query: str, cursor: str = "") -> SessionSearch:

@@ -14,6 +14,7 @@ from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import browse, session_key, watched
 from tests.traces_app.admin.test_run_explorer_in_browser import PHONE, WHOLE_ROWS, WIDE, WIDER, call_of
 from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.admin import conversation
 
 pytestmark = [pytest.mark.system, needs_chromium]
 __all__ = ["session_key"]  # a fixture
@@ -108,6 +109,36 @@ def test_first_screen_shows_the_path(talk: str, session_key: str, browser: Brows
         expect(page.locator("ol.conversation")).to_be_visible()  # over the path
         page.go_back()
         expect(page.locator("ol.conversation")).to_be_hidden()
+        assert complaints == []
+
+
+def test_search_marks_rows_as_one_types(
+    talk: str, session_key: str, browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(talk)
+        find, said = page.get_by_label("Search this session"), page.locator(".path-tools [role=status]")
+        find.fill("look_7")
+        expect(said).to_have_text("Found: 8")
+        page.get_by_role("button", name="Next match").click()
+        expect(page.locator(".run-panel h2 .tool")).to_have_text("look_7_0")  # in a folded chapter
+        expect(page.locator(".run-row-found")).to_have_count(8)
+        # What payloads and messages say is found by the server.
+        find.fill("error:day")
+        find.press("Enter")
+        expect(page.locator(".run-panel .run-places")).to_contain_text("no such day")
+        expect(said).to_have_text("1 of 1")
+        find.fill('"about day 3"')
+        find.press("Enter")
+        expect(page.locator("ol.conversation > li").nth(6)).to_be_in_viewport()
+        # A search without a match goes on in the other pages of the conversation.
+        monkeypatch.setattr(conversation, "PAGE_SIZE", 4)
+        page.goto(talk)
+        find.fill("error:day")
+        expect(said).to_have_text("Found: 0")
+        find.press("Enter")
+        expect(page.locator(".session-matches")).to_contain_text("no such day")
         assert complaints == []
 
 

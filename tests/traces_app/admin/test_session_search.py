@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.test import Client
 
 from access_app.db import primary
 from access_app.models import Project
+from messages_app.sql.pagination import Cursor
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import session_search
@@ -124,3 +126,30 @@ def test_title_of_the_session_is_not_a_place_in_it(staff: Client, project: Proje
         index_changed(primary)
     assert search_of(staff, session, "kyoto").messages == []
     assert [one.number for one in search_of(staff, session, "shanghai -kyoto").messages] == [1, 2]
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_path_gets_the_rows_of_its_page(staff: Client, session: SessionOutcome, indexed: bool) -> None:
+    if indexed:
+        index_changed(primary)
+    address = page_of(session).replace("change/", "search/")
+
+    def found_rows(query: str, **others: Any) -> dict[str, str]:
+        matches = staff.get(address, {"q": query, **others}).json()["matches"]
+        return {match["id"]: match["places"][0]["field"] for match in matches}
+
+    asked, answered, later = (str(message.id) for message in session.messages)
+    call = str(ToolCall.objects.get(message_id=answered, result__error="unknown city").pk)
+    step = str(AgentStep.objects.get(message_id=answered, thought__startswith="Ask for both").pk)
+    assert found_rows('"what is the weather"') == {asked: "Content"}
+    assert found_rows("error:unknown") == {call: "Error"}
+    assert found_rows('"both cities"') == {step: "Thought"}
+    assert found_rows("handbook") == {answered: "Reference"}
+    assert found_rows("上海 osaka") == {later: "Content"}
+    assert found_rows("osaka", newest="") == {later: "Content"}
+    after = str(Cursor(position=UUID(asked), newer=True))
+    assert found_rows('"what is the weather"', cursor=after) == {}
+    assert "no partner" in staff.get(address, {"q": 'say "x'}).json()["error"]
+    assert staff.get(address, {"q": "osaka", "cursor": "x"}).status_code == 400
+    staff.post(f"/admin/messages_app/session/{session.id}/delete/", {"post": "yes"})
+    assert staff.get(address, {"q": "osaka"}).status_code == 404

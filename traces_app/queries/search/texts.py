@@ -132,14 +132,13 @@ def kinds_with(field: str | None) -> frozenset[Kind]:
 
 def texts_of_messages(db: Database, message_ids: Collection[UUID]) -> Iterator[RowTexts]:
     """Yield all rows of messages, kind by kind."""
-    for kind, source in SEARCHED.items():
-        yield from _texts(db, kind, source, source.message, message_ids)
+    for kind in SEARCHED:
+        yield from texts_of_kind(db, kind, message_ids)
 
 
-def texts_of_message(db: Database, kind: Kind, message_id: UUID) -> Iterator[RowTexts]:
-    """Yield the rows of one kind of a message."""
-    source = SEARCHED[kind]
-    yield from _texts(db, kind, source, source.message, [message_id])
+def texts_of_kind(db: Database, kind: Kind, message_ids: Collection[UUID]) -> Iterator[RowTexts]:
+    """Yield the rows of one kind of messages."""
+    yield from _texts(db, kind, SEARCHED[kind], SEARCHED[kind].message, message_ids)
 
 
 def texts_of_rows(db: Database, rows: Mapping[Kind, Collection[UUID]]) -> Iterator[RowTexts]:

@@ -1,5 +1,5 @@
 // The search in a path. Rows whose names have what is typed are marked at once, those in which the server finds it when the reader stops
-// typing. The text of a run is searched by the server alone, which answers with another page.
+// typing. The text of a run, and what is on other pages of a conversation, is searched by the server alone, which answers with a page.
 import { element, filled, isSession, part, reader, root, say, visible, words } from "./page.js";
 import { outline, stepOf, wholeOutline } from "./rows.js";
 
@@ -98,8 +98,13 @@ export const listenToFind = (goToMatch, leave) => {
     event.preventDefault();
     if (event.key === "Escape") {
       leave();
-    } else if (found.size || ((await answered) && found.size)) {
+      return;
+    }
+    const isAnswered = found.size > 0 || (await answered);
+    if (found.size) {
       goToMatch(event.shiftKey ? -1 : 1);
+    } else if (isAnswered && wanted() !== "" && isSession && document.querySelector("#run-state .paginator")) {
+      find.form.submit(); // all pages of the conversation are searched
     }
   });
 };
