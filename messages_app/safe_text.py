@@ -229,8 +229,17 @@ def message_duration(message: Any) -> SafeString:
     text = duration(message.duration_ms)
     if not text or message.completed_at is not None:
         return conditional_escape(text)
-    title = _("Sum of the durations of its steps, because its end is unknown")
-    return format_html('<span title="{}">{}</span>', title, _("%(duration)s in steps") % {"duration": text})
+    if message.is_completed:
+        title, words = (
+            _("Sum of the durations of its steps, because its end is unknown"),
+            _("%(duration)s in all steps"),
+        )
+    else:
+        title, words = (
+            _("Sum of the durations of its steps so far, without the time it waits"),
+            _("%(duration)s so far"),
+        )
+    return format_html('<span title="{}">{}</span>', title, words % {"duration": text})
 
 
 def age(instant: datetime | None) -> str:

@@ -546,7 +546,10 @@ class KeysetAdmin(RoleAdmin):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        return name_deletions(super().history_view(request, object_id, extra_context))
+        # The breadcrumbs name the row.
+        return name_deletions(
+            super().history_view(request, object_id, {"title": _("History"), **(extra_context or {})})
+        )
 
 
 def _invalid_filter(error: IncorrectLookupParameters) -> str:

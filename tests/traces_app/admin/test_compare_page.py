@@ -41,7 +41,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     page = staff.get(f"{page_of(left)}?other={right}")
     text = text_of(page)
     assert (
-        "First difference: step 1 · get_weather Failed calls 1 → 0 Duration 142 ms in steps → 52 ms in steps (−63 %)"
+        "First difference: step 1 · get_weather Failed calls 1 → 0 Duration 142 ms in all steps → 52 ms in all steps (−63 %)"
         in text
     )
     assert (

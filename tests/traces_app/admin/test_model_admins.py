@@ -275,9 +275,9 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer(agent_steps=steps))
     page = page_of(UUID(str(outcome.messages[1].id)))
     # Without an end, the page and the lists show the same sum, and say that it is one.
-    assert "Duration 12.0 s in steps Tool time 12.0 s" in text_of(staff.get(page))
-    assert "12.0 s in steps" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
-    assert "12.0 s in steps" in text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
+    assert "Duration 12.0 s in all steps Tool time 12.0 s" in text_of(staff.get(page))
+    assert "12.0 s in all steps" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
+    assert "12.0 s in all steps" in text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
     completed = answer(external_id="a2", completed_at=NOON + timedelta(seconds=99))
     store(project, question(), answer(agent_steps=steps), completed)
     assert "1 min 39 s" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
