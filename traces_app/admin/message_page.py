@@ -151,6 +151,7 @@ def _selected(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> d
     # The answer has no panel.
     if key is not None and key != message.pk:
         found["detail"] = detail = read_detail(db, message.pk, key)
+        found["detail_values"] = msgspec.to_builtins(detail)
         if detail is not None and tab == "input" and detail.input_of is not None:
             step = step_with_input(db, model_admin.scope(request), message.pk, detail.input_of)
             found["asked"] = None if step is None else input_context(db, step)

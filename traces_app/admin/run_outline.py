@@ -37,6 +37,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -60,6 +61,7 @@ from .run_page import (
     FIRST_ROWS,
     VALUE_CHARACTERS,
     RunPage,
+    count_failures_like,
     pages_of_failures_like,
     read_call,
     step_number,
@@ -258,6 +260,8 @@ class Detail:
     """The URL of the span that it was made of; "" if there is none."""
     good: str
     """The URL of what a failed call gave in the last good run; "" for others."""
+    similar: str
+    """The URL of how often a failed call occurred; "" for others."""
     links: Sequence[tuple[str, str]]
     """Texts and URLs of pages about calls like this one."""
     url: str
@@ -323,8 +327,15 @@ def send_outline(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
 
 
 def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
-    """Send a step or call of a run with its payloads as JSON; with `?good` the same call of the last good run, or a problem."""
+    """Send a step or call of a run with its payloads as JSON; with `?good` the same call of the last good run, or a problem. With
+    `?similar` send how often a failed call occurred, as a part for the panel."""
     db = database(request)
+    if "similar" in request.GET:
+        calls = db.rows(ToolCall.with_deleted).select_related("project")
+        failed = calls.filter(pk=node_id, message_id=message_id, status=ToolCall.Status.ERROR).first()
+        if failed is None or not sees(model_admin, request, message_id):
+            raise Http404
+        return HttpResponse(format_html("<p>{}</p>", count_failures_like(db, failed)))
     detail: Detail | dict[str, str] | None = None
     if "good" in request.GET:
         detail = read_good_call(db, model_admin.scope(request), message_id, node_id)
@@ -682,7 +693,8 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
         **_input(row.step),
         parent=row.parent_id,
         span=_span_url(row.message_id, call_id, texts.result_metadata),
-        good=_good_url(row) if row.status == ToolCall.Status.ERROR else "",
+        good=_url_of_failure(row, "good"),
+        similar=_url_of_failure(row, "similar"),
         links=pages_of_failures_like(db, row),
         url=url_in_run(row.message_id, call_id),
         api=reverse("tracesite:tool-call", args=[call_id]),
@@ -727,6 +739,7 @@ def _step_detail(db: Database, step: Any) -> Detail:
         parent=None,
         span=_span_url(step.message_id, step.pk, texts.metadata),
         good="",
+        similar="",
         links=[],
         url=url_in_run(step.message_id, step.pk),
         api="",
@@ -740,8 +753,11 @@ def _span_url(message_id: UUID, node_id: UUID, metadata: Excerpt) -> str:
     return reverse("admin:messages_app_message_spans", args=[message_id], query={"call": str(node_id)})
 
 
-def _good_url(call: ToolCall) -> str:
-    return reverse("admin:messages_app_message_detail", args=[call.message_id, call.pk], query={"good": "1"})
+def _url_of_failure(call: ToolCall, what: str) -> str:
+    """Return the URL of what send_detail sends of a failed call; "" for others."""
+    if call.status != ToolCall.Status.ERROR:
+        return ""
+    return reverse("admin:messages_app_message_detail", args=[call.message_id, call.pk], query={what: "1"})
 
 
 def _input(step: AgentStep) -> dict[str, Any]:

@@ -11,16 +11,22 @@ import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db.models import QuerySet, Sum, TextField
 from django.db.models.functions import Cast
+from django.http import QueryDict
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from access_app.db import Database
+from access_app.errors import InvalidInput
+from access_app.visibility import ProjectScope
 from messages_app.models import Message, Session
 from messages_app.safe_text import (
     Excerpt,
@@ -34,10 +40,13 @@ from messages_app.safe_text import (
     tokens_with_cached,
 )
 from messages_app.sql.beginnings import Beginning
+from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
+from traces_app.queries.filters import CallFilterSet
 from traces_app.queries.usage import ALL_TOKENS, IS_UNPRICED
 from tracesite_sdk.normalize import pricing
+from tracesite_sdk.records import ids
 
 from .conversation import ids_below
 from .outcome import CallFact, deciding_failure
@@ -64,6 +73,8 @@ FAILURES_NAMED = 10
 MODELS_NAMED = 5
 COMMANDS_COMPARED = 500
 STEPS_COUNTED = 2_000
+COUNTED_FOR = timedelta(days=30)
+MOST_COUNTED = 1_000
 FIRST_ROWS = 200
 """Rows of the explorer that come with the page, so that they are painted with it."""
 
@@ -343,6 +354,23 @@ def pages_of_failures_like(db: Database, call: ToolCall) -> list[tuple[str, str]
         runs = reverse("admin:messages_app_message_similar", args=[call.message_id], query={"by": "errors"})
         pages.append((_("Failures like this one"), runs))
     return pages
+
+
+def count_failures_like(db: Database, call: ToolCall) -> str:
+    """Return how often the error of a failed call occurred lately, and in how many runs, in words. At most MOST_COUNTED calls are
+    counted, the newest. Three queries."""
+    filters = CallFilterSet(QueryDict(f"status=error&error_group={group_of_call(db, call.pk)}"), mask=None)
+    lately = IdRange(lower=ids.first_id_at(timezone.now() - COUNTED_FOR))
+    try:
+        rows = filters.found(db, ProjectScope(frozenset([call.project_id])), None).within(lately)
+        calls = rows.keys(newest_first=True, limit=MOST_COUNTED + 1)
+    except InvalidInput:
+        return _("Counting the calls with this error took too long.")
+    runs = db.rows(ToolCall.objects).filter(pk__in=calls, **lately.of("pk")).values("message_id").distinct().count()
+    number = f"{MOST_COUNTED:,}+" if len(calls) > MOST_COUNTED else f"{len(calls):,}"
+    told = {"calls": ngettext("%(number)s call", "%(number)s calls", len(calls)) % {"number": number}}
+    told["runs"] = ngettext("%(number)s run", "%(number)s runs", runs) % {"number": f"{runs:,}"}
+    return _("In the last %(days)s days: %(calls)s with this error, in %(runs)s.") % {**told, "days": COUNTED_FOR.days}
 
 
 # --- Queries ---------------------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from access_app.db import primary
 from access_app.encryption.keys import add_key
@@ -387,3 +388,21 @@ def test_good_call_is_that_with_the_same_argument(staff: Client, project: Projec
         shown.append(good.get("problem") or [one["text"] for one in good["values"] if one["column"] == "output"])
     assert shown == [["sun"], ["rain"], "No good run of the same question has this call."]
     assert staff.get(f"{url_of(uuid4(), row.pk)}?good").status_code == 404
+
+
+def test_similar_counts_calls_and_runs_of_the_last_days(staff: Client, project: Project) -> None:
+    def run(name: str, at: datetime, *errors: str) -> UUID:
+        calls = [{"name": "find", "args": {}, "result": {"success": False, "error": error}} for error in errors]
+        made = answer(external_id=name, created_at=at, agent_steps=[{"tool_calls": calls}])
+        return UUID(str(store(project, made, external_id=name).messages[0].id))
+
+    now = timezone.now()
+    first = run("first", now, "no host 1", "no host 2", "boom")
+    run("second", now - timedelta(days=29), "no host 3")
+    run("old", now - timedelta(days=31), "no host 4")
+    call = ToolCall.objects.filter(message_id=first).order_by("position").first()
+    assert call is not None
+    url = staff.get(url_of(first, call.pk)).json()["similar"]
+    assert html_of(staff.get(url)) == "<p>In the last 30 days: 3 calls with this error, in 2 runs.</p>"
+    assert len(statements_of(staff, url)) <= 12
+    assert staff.get(url_of(uuid4(), call.pk), {"similar": 1}).status_code == 404

@@ -10,6 +10,9 @@ const RESULT = ["error", "thought", "output", "data", "attachments", "reflection
 const FOCUSED = ["[role=tab][aria-selected=true]", ".panel-body"]; // what keeps the focus when another row is shown
 
 export const panel = part("panel");
+// What came with the page of a row: its values, and the part of the server that its tab has. Each is used once.
+let given = JSON.parse(document.getElementById("run-detail")?.textContent ?? "null");
+let givenPart = panel.querySelector(".run-part");
 let detail; // of the selected row
 let loading; // AbortController of what is being read
 
@@ -23,7 +26,11 @@ const valuesOf = (shown, ...columns) => shown.values.filter((value) => columns.i
 
 // A part that the server makes.
 const partElement = (address) => {
-  const made = element("div", "run-part");
+  const made = givenPart ?? element("div", "run-part");
+  if (givenPart) {
+    givenPart = null;
+    return made;
+  }
   pageNow(address, loading.signal).then((page) => made.append(...(page?.body.children ?? [element("p", "nothing", words.failed)])));
   return made;
 };
@@ -65,7 +72,7 @@ const TABS = {
     ],
   ],
   json: [() => true, jsonElement],
-  similar: [() => detail.links.length > 0, () => detail.links.map(linkElement)],
+  similar: [() => detail.links.length > 0, () => [...(detail.similar ? [partElement(detail.similar)] : []), ...detail.links.map(linkElement)]],
 };
 
 export const hasTab = (name) => Object.hasOwn(TABS, name);
@@ -151,14 +158,19 @@ const showDetail = () => {
 
 export const stopReading = () => loading?.abort();
 
+const valuesBehind = async (id, signal) => {
+  const [known, response] = given?.id === id ? [given] : [null, await fetch(`${root.dataset.url}${id}/`, { signal }).catch(() => null)];
+  given = null;
+  return known ?? (response?.ok ? response.json().catch(() => null) : null);
+};
+
 // Reads the values of a step or call and shows them.
 export const readDetail = async (id) => {
   stopReading();
   loading = new AbortController();
   const { signal } = loading;
   panel.ariaBusy = "true";
-  const response = await fetch(`${root.dataset.url}${id}/`, { signal }).catch(() => null);
-  const read = response?.ok ? await response.json().catch(() => null) : null;
+  const read = await valuesBehind(id, signal);
   if (signal.aborted) {
     return; // another row was selected meanwhile
   }
