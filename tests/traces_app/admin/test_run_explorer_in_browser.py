@@ -663,6 +663,9 @@ def test_short_run_cuts_no_words(transactional_db: None, session_key: str, brows
         expect(said).to_contain_text(error)
         for shown in (said, page.locator(".run-row .run-said").first):
             assert shown.evaluate("(part) => part.scrollWidth <= part.clientWidth + 1")
+        # What comes after the tool is below its argument.
+        left = [page.locator(".run-row").nth(1).locator(name).bounding_box() for name in (".run-text", ".run-error")]
+        assert left[0] is not None and left[1] is not None and left[0]["x"] == pytest.approx(left[1]["x"], abs=1)
         tops = [box["y"] for row in page.locator(".run-row").all() if (box := row.bounding_box())]
         assert tops == sorted(set(tops))
         page.keyboard.press("n")
@@ -748,9 +751,13 @@ def test_address_has_the_tab(forty: str, session_key: str, browser: Browser, liv
         panel.get_by_role("tab", name="Model input").click()
         expect(panel.get_by_role("tabpanel")).to_contain_text("User What is asked?")
         assert page.url.endswith("&tab=input")
+        # A page with a row has its values, and what its tab reads.
+        asked: list[str] = []
+        page.on("request", lambda sent, asked=asked: asked.append(sent.url))
         page.reload()
         expect(panel.get_by_role("tab", name="Model input", selected=True)).to_be_visible()
         expect(panel.get_by_role("tabpanel")).to_contain_text("User What is asked?")
+        assert not [url for url in asked if "/outline/" in url or "/input/" in url]
         # The row keeps its address when its first tab is shown again.
         panel.get_by_role("tab", name="Result").click()
         assert "tab=" not in page.url
@@ -893,6 +900,7 @@ def test_link_leads_to_the_same_row(forty: str, session_key: str, browser: Brows
         page.goto(forty)
         page.locator(".run-row", has_text="src/file_7.py").click()
         page.get_by_role("button", name="Time", exact=True).click()
+        page.locator("details.menu > summary").click()
         page.get_by_role("button", name="Copy link").click()
         expect(page.get_by_text("Copied.")).to_be_visible()
         page.goto(page.evaluate("navigator.clipboard.readText()"))
@@ -968,6 +976,9 @@ def test_panel_opens_over_the_path_of_a_phone(forty: str, session_key: str, brow
         path.click()
         expect(page.locator(".run-panel h2")).to_have_text("Step 1")
         assert page.locator(".side").bounding_box() == {"x": 0, "y": 0, **PHONE}
+        expect(page.locator(".side-head")).to_have_text("←1I look at file 1.")
+        page.keyboard.press("j")
+        expect(page.locator(".side-head")).to_have_text("←1read_filesrc/file_1.py3 lines")
         back.click()
         expect(page.locator(".side")).to_be_hidden()
         path.click(trial=True)

@@ -34,7 +34,8 @@ const bars = (row) => {
 // The number of a step, and its agent where that is another one than before.
 const stepElements = (row, agent) => {
   const number = element("span", "run-number", outline.numbers[row]);
-  number.ariaLabel = filled(words.step, { number: outline.numbers[row] });
+  number.title = filled(words.step, { number: outline.numbers[row] });
+  number.ariaLabel = number.title;
   number.role = "img";
   return agent ? [number, element("bdi", "run-who", agent)] : [number];
 };
@@ -55,8 +56,7 @@ const belowElements = (row) => {
 };
 
 const callElements = (row, said) => {
-  const below = belowElements(row);
-  const [kind, step] = [kindOf(row), stepOf(row)];
+  const [kind, step, below] = [kindOf(row), stepOf(row), belowElements(row)];
   const came =
     kind === "error"
       ? [element("bdi", "run-error", element("span", "visually-hidden", `${words.error}: `), said.error ?? "")]
@@ -66,10 +66,14 @@ const callElements = (row, said) => {
   return [
     ...(step ? stepElements(row, outline.names[step.agent]) : []),
     element("bdi", "tool", nameOf(row)),
-    element("bdi", "run-text", said.text ?? ""),
-    ...(isRepeated(row) ? [element("span", "run-count", `× ${outline.repeats[row]}`)] : []),
-    ...came,
-    ...below,
+    element(
+      "span",
+      "run-words",
+      element("bdi", "run-text", said.text ?? ""),
+      ...(isRepeated(row) ? [element("span", "run-count", `× ${outline.repeats[row]}`)] : []),
+      ...came,
+      ...below,
+    ),
   ];
 };
 
@@ -79,6 +83,8 @@ const saidElements = (row, said) => [
   element("bdi", "run-said", said.text || (isMessage(row) ? "" : filled(words.step, { number: outline.numbers[row] }))),
   ...belowElements(row),
 ];
+
+export const labelElements = (row) => (isCall(row) ? callElements : saidElements)(row, wordsOf.get(outline.ids[row]) ?? {});
 
 const tookElement = (row) => {
   const took = outline.durations[row];
@@ -93,10 +99,10 @@ const tookElement = (row) => {
 };
 
 export const rowElement = (row) => {
-  const [chapter, said] = [outline.chapters[row], wordsOf.get(outline.ids[row]) ?? {}];
+  const chapter = outline.chapters[row];
   const label = element("span", "run-label", element("span", "run-fold", hasChildren(row) ? (isFolded(row) ? "▸" : "▾") : ""));
   label.style.paddingInlineStart = `${Math.min(outline.depths[row], MOST_INDENTS) * 16}px`;
-  label.append(...(isCall(row) ? callElements(row, said) : saidElements(row, said)));
+  label.append(...labelElements(row));
   const middle = chapter && reader.view !== "time" ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bars(row);
   const made = element("div", `run-row run-row-${kindOf(row)}`, label, middle, tookElement(row), element("span", "run-cost", outline.costs[row] ?? ""));
   made.id = `run-row-${row}`;

@@ -1,10 +1,12 @@
 // What is beside the path, and on a phone over it: the panel of a step or call, otherwise question and answer, or what is known of a session.
 import { button, element, isSession, part, words } from "./page.js";
 import { panel, readDetail, stopReading } from "./panel.js";
-import { isMessage, outline } from "./rows.js";
+import { labelElements } from "./row.js";
+import { isMessage, outline, parents } from "./rows.js";
 
 export const about = part("about");
 const tabs = part("about-tabs"); // of a session
+const head = element("div", "tab-line side-head"); // on a phone
 const sections = isSession ? [...about.querySelectorAll(":scope > section")] : [];
 
 export const showSide = (isRow) => {
@@ -35,8 +37,19 @@ const showMessage = (id) => {
   about.scrollTop += message ? message.getBoundingClientRect().top - about.getBoundingClientRect().top : 0;
 };
 
+// The row that lies over the path, with the number of its step.
+const sayRow = (row) => {
+  let step = row;
+  while (outline.numbers[step] === "" && parents[step] >= 0) {
+    step = parents[step];
+  }
+  const number = step === row ? [] : [element("span", "run-number", outline.numbers[step])];
+  head.replaceChildren(head.firstChild, element("span", "run-label", ...number, ...labelElements(row)));
+};
+
 // Shows what a row stands for.
 export const showRow = (row) => {
+  sayRow(row);
   showSide(!isMessage(row));
   if (!isMessage(row)) {
     readDetail(outline.ids[row]);
@@ -55,9 +68,9 @@ export const openTab = (number) =>
 // The way back from what lies over the path.
 export const addBack = (act) => {
   const back = button("←", act);
-  back.className = "back";
   back.ariaLabel = words.back;
-  part("side").prepend(element("div", "tab-line side-head", back));
+  head.prepend(back);
+  part("side").prepend(head);
 };
 
 tabs?.addEventListener("click", (event) => {
