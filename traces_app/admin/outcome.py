@@ -74,6 +74,17 @@ def outcome_of_run(run: Message, session: Session, *, has_failed: bool) -> Outco
     )
 
 
+def outcome_of_status(session: Session) -> Outcome:
+    """Return what the status of a session says, in the words of runs."""
+    if session.status == Session.Status.COMPLETED:
+        return Outcome.DONE
+    if session.status == Session.Status.ERROR:
+        return Outcome.FAILED
+    if session.status == Session.Status.ABORTED:
+        return Outcome.STOPPED
+    return Outcome.WAITING if waiting_words(session) else Outcome.RUNNING
+
+
 def deciding_failure(calls: Sequence[CallFact]) -> CallFact | None:
     """Return the last failed call, in the order of `calls`, that no later success of the same tool made good; of shells, of the
     same command."""

@@ -50,7 +50,7 @@ from .conversation import (
     words_of_message,
 )
 from .labels import session_name
-from .outcome import Outcome, outcome_of, outcome_of_run
+from .outcome import Outcome, outcome_of_run, outcome_of_status
 from .run_outline import explorer_words
 from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session
@@ -175,13 +175,7 @@ def _ending(db: Database, session: Session) -> dict[str, Any]:
     waits = waiting_words(session)
     run = read_bubble(db, session.last_run_id) if session.last_run_id is not None else None
     if run is None:
-        outcome = outcome_of(
-            is_completed=is_over(session),
-            is_interrupted=session.status == Session.Status.ABORTED,
-            is_waiting=waits != "",
-            has_failed=session.status == Session.Status.ERROR,
-        )
-        return {"outcome": outcome, "waiting_words": waits}
+        return {"outcome": outcome_of_status(session), "waiting_words": waits}
     message = run.message
     deciding = deciding_failure_of(db, message) if message.is_completed else None
     outcome = outcome_of_run(message, session, has_failed=bool(run.error) or deciding is not None)

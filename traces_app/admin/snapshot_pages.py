@@ -42,7 +42,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
 from .labels import context_in_session, session_name
-from .outcome import Outcome
+from .outcome import Outcome, outcome_of_status
 from .run_outline import RunRows, read_runs, read_words
 from .run_page import url_in_run
 from .session_outline import FAILED, PENDING
@@ -79,6 +79,10 @@ class Fork:
     """Whether the page is about it."""
     source_run: UUID | None = None
     """The last run of the session that it has replayed, to compare with."""
+
+    @property
+    def outcome(self) -> Outcome:
+        return outcome_of_status(self.session)
 
     @property
     def indent(self) -> str:
@@ -190,6 +194,7 @@ def show_snapshots(
         "rows": rows,
         "has_more": len(newest) > MOST_SNAPSHOTS,
         "most": MOST_SNAPSHOTS,
+        "outcome": outcome_of_status(session),
         "forks": fork_tree(db, session),
         **(_shown(db, *found) if found else {}),
         "other": other,
