@@ -327,6 +327,7 @@ def test_explorer_fits_phones_and_speaks_chinese(
         assert failed is not None
         assert tools is not None
         assert failed["y"] < tools["y"]
+        page.get_by_role("button", name="Account").click()
         page.get_by_role("button", name="简体中文").click()
         for view in ("time", "text", "steps"):
             button = page.locator(f"[data-view-button={view}]")
