@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from drf_spectacular.utils import extend_schema as extend_schema_of_class
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -63,6 +63,9 @@ class ApiView(APIView):
 
 class ApiViewSet(ViewSetMixin, ApiView):
     """The same, with one method for each action."""
+
+    tag: ClassVar[str]
+    """The part of the OpenAPI document that describes its operations."""
 
 
 def extend_schema(**described: Any) -> Callable[[Method], Method]:

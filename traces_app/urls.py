@@ -32,6 +32,10 @@ from .views.writable_messages import WritableMessageViewSet
 _ONE_MESSAGE: dict[str, Any] = {"get": "retrieve", "patch": "partial_update", "delete": "destroy"}
 
 urlpatterns = [
+    path("ingest/", IngestViewSet.as_view({"post": "create"}), name="ingest"),
+    path("events/", EventViewSet.as_view({"post": "create"}), name="events"),
+    path("import/", ImportViewSet.as_view({"post": "create"}), name="import"),
+    path("eko/callbacks/", EkoCallbackViewSet.as_view({"post": "create"}), name="eko-callbacks"),
     path("sessions/", SessionViewSet.as_view({"get": "list", "post": "create"}), name="sessions"),
     path(
         "sessions/<str:session_id>/",
@@ -89,8 +93,6 @@ urlpatterns = [
     path("sessions/<str:session_id>/forks/", SnapshotViewSet.as_view({"get": "forks"}), name="session-forks"),
     path("snapshots/", SnapshotViewSet.as_view({"post": "create"}), name="snapshots"),
     path("snapshots/<str:snapshot_id>/", SnapshotViewSet.as_view({"get": "retrieve"}), name="snapshot"),
-    path("eko/callbacks/", EkoCallbackViewSet.as_view({"post": "create"}), name="eko-callbacks"),
-    path("events/", EventViewSet.as_view({"post": "create"}), name="events"),
     path("messages/", MessageViewSet.as_view({"get": "list"}), name="messages"),
     path("messages/<str:message_id>/", WritableMessageViewSet.as_view(_ONE_MESSAGE), name="message"),
     path("messages/<str:message_id>/similar/", SimilarRunViewSet.as_view({"get": "similar"}), name="similar-runs"),
@@ -106,25 +108,23 @@ urlpatterns = [
     path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
     path("errors/", ErrorViewSet.as_view({"get": "list"}), name="errors"),
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
-    path("usage/", UsageViewSet.as_view({"get": "retrieve"}), name="usage"),
     path("tools/stats/", ToolViewSet.as_view({"get": "statistics"}), name="tool-statistics"),
     path("tools/examples/", ToolViewSet.as_view({"get": "examples"}), name="tool-examples"),
     path("tools/unused/", ToolViewSet.as_view({"get": "unused"}), name="unused-tools"),
-    path("compare/", ComparisonViewSet.as_view({"get": "retrieve"}), name="compare"),
-    path("audit/", AuditViewSet.as_view({"get": "list"}), name="audit"),
-    path("audit/<int:entry_id>/", AuditViewSet.as_view({"get": "retrieve"}), name="audit-entry"),
+    path("usage/", UsageViewSet.as_view({"get": "retrieve"}), name="usage"),
     path("search/", SearchViewSet.as_view({"get": "list"}), name="search"),
+    path("compare/", ComparisonViewSet.as_view({"get": "retrieve"}), name="compare"),
     path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
     path(
         "scores/<str:score_id>/",
         ScoreViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
         name="score",
     ),
-    path("ingest/", IngestViewSet.as_view({"post": "create"}), name="ingest"),
     path(
         "recorder/",
         RecorderViewSet.as_view({"get": "settings_of"}, required_scope=Scope.WRITE),
         name="recorder",
     ),
-    path("import/", ImportViewSet.as_view({"post": "create"}), name="import"),
+    path("audit/", AuditViewSet.as_view({"get": "list"}), name="audit"),
+    path("audit/<int:entry_id>/", AuditViewSet.as_view({"get": "retrieve"}), name="audit-entry"),
 ]

@@ -99,6 +99,11 @@ def filters(filter_set: type[ListFilterSet]) -> list[OpenApiParameter]:
     ]
 
 
+def one_or_many(component: str) -> dict[str, Any]:
+    one = {"$ref": f"#/components/schemas/{component}"}
+    return {"oneOf": [one, {"type": "array", "items": one}]}
+
+
 def errors(*statuses: int) -> dict[int, OpenApiResponse]:
     return {status: OpenApiResponse(ErrorAnswer, description=MEANINGS[status]) for status in statuses}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Generic, TypeVar
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from access_app.models import ActorKind, AuditAction, AuditResult
 from messages_app.interruptions import TEXTS
@@ -19,20 +19,6 @@ T = TypeVar("T")
 JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
 JsonArray = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {}})]
 Json = Raw
-Redactions = Annotated[
-    Raw,
-    Meta(
-        description="Secrets that were redacted before the row was stored.",
-        extra_json_schema={
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"path": {"type": "string"}, "rule": {"type": "string"}, "count": {"type": "integer"}},
-                "required": ["path", "rule"],
-            },
-        },
-    ),
-]
 Amount = Annotated[Raw, Meta(extra_json_schema={"type": "number"})]
 """The exact number of a decimal column."""
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
@@ -48,6 +34,17 @@ Count = Annotated[int, Meta(ge=0)]
 
 class Resource(Struct, frozen=True, gc=False):
     """The base of all response schemas."""
+
+
+class Redaction(Resource, frozen=True):
+    """Secrets that were redacted in one place."""
+
+    path: str
+    rule: Annotated[str, Meta(description="The name of the rule that found them.")]
+    count: int | UnsetType = UNSET
+
+
+Redactions = Annotated[list[Redaction], Meta(description="Secrets that were redacted before the row was stored.")]
 
 
 class Page(Resource, Generic[T], frozen=True):
@@ -90,7 +87,7 @@ class Session(Resource, frozen=True):
     status: Annotated[str, Meta(extra_json_schema={"enum": SessionRow.Status.values})]
     status_is_explicit: bool
     """true: its producer stated the status; false: it follows from the messages."""
-    status_reason: Annotated[str | None, Meta(extra_json_schema={"enum": [*TEXTS, None]})]
+    status_reason: Annotated[str, Meta(extra_json_schema={"enum": [*TEXTS]})] | None
     """Why it is `aborted`, unless its producer said so: the process of the agent ended, or nothing was heard for a long time."""
     current_phase: str
     """The present activity, as described by the agent."""

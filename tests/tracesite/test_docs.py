@@ -45,6 +45,6 @@ def test_docs_page_in_browser_shows_every_operation(browser: Browser, live_serve
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{live_server.url}/api/v1/docs/")
         expect(page.locator(".opblock")).to_have_count(operations)
-        page.locator("#operations-sessions-sessions_list .opblock-summary-control").click()
+        page.locator("#operations-Sessions-list_sessions .opblock-summary-control").click()
         page.get_by_text("Part of the title, case-insensitive.").wait_for()
     assert complaints == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from django.http import HttpResponseBase
 from rest_framework.request import Request
 
@@ -36,14 +35,16 @@ _MESSAGES: list[dict[str, Any]] = [
 ]
 _EXAMPLES = [
     body("A task", {"messages": _MESSAGES}),
-    body("One message per line", "\n".join(msgspec.json.encode(one).decode() for one in _MESSAGES), NDJSON),
 ]
 
 
 class EkoCallbackViewSet(TraceViewSet):
     """Callback messages of Eko."""
 
+    tag = "Send traces"
+
     @extend_schema(
+        operation_id="send_eko_callbacks",
         parameters=[openapi.PROJECT],
         request={
             JSON: {
@@ -51,16 +52,15 @@ class EkoCallbackViewSet(TraceViewSet):
                 "properties": {"messages": {"type": "array", "items": {"type": "object"}}},
                 "required": ["messages"],
             },
-            NDJSON: {"type": "string", "description": "One callback message per line."},
         },
         responses={200: SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
         examples=_EXAMPLES,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Store callback messages of Eko, versions 2 to 4 and its debugger, as events of their tasks.
+        """Send callback messages of Eko.
 
-        Send them unchanged and in order; a second delivery changes nothing. Several tasks may be mixed. Each task is a
-        session, and `finish` does not end it.
+        Those of versions 2 to 4 and of its debugger are stored as events of their tasks. Send them unchanged and in order;
+        a second delivery changes nothing. Several tasks may be mixed. Each task is a session, and `finish` does not end it.
         """
         db = database(request)
         check_parameters(request.query_params, ("project",))

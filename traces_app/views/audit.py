@@ -29,12 +29,18 @@ _ENTRY_ID = OpenApiParameter("entry_id", {"type": "integer", "minimum": 0}, Open
 class AuditViewSet(TraceViewSet):
     """Entries of the audit log."""
 
+    tag = "Administration"
+
     @extend_schema(
+        operation_id="list_audit_entries",
         parameters=[*openapi.filters(AuditFilterSet), *openapi.PAGE, openapi.PROJECT],
         responses={200: schemas.AuditPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """List entries of the audit log, newest first. For logins that own the project, and superusers."""
+        """List entries of the audit log, newest first.
+
+        Only logins that own the project and superusers can read them; no key can.
+        """
         db = database(request)
         parameters = request.query_params
         page = page_request(parameters)
@@ -47,10 +53,15 @@ class AuditViewSet(TraceViewSet):
         return list_answer(listed, lambda ids: entries(ids, scope))
 
     @extend_schema(
-        parameters=[_ENTRY_ID, openapi.PROJECT], responses={200: schemas.AuditEntry, **openapi.errors(400, 404)}
+        operation_id="get_audit_entry",
+        parameters=[_ENTRY_ID, openapi.PROJECT],
+        responses={200: schemas.AuditEntry, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, entry_id: int) -> HttpResponseBase:
-        """Return one entry, with its hash."""
+        """Return one entry of the audit log.
+
+        `hash` covers the entry and `previous_hash`, so that nobody can change or remove an entry unnoticed.
+        """
         check_parameters(request.query_params, ("project",))
         answers = entries([str(min(entry_id, BigIntegerField.MAX_BIGINT))], _scope(request))
         if not answers:

@@ -33,6 +33,8 @@ from .viewset import TraceViewSet
 class CallViewSet(TraceViewSet):
     """Calls of tools. `{call_id}` is the `uuid` of a call; use the filter `call_id` for the model's id."""
 
+    tag = "Tool calls"
+
     @extend_schema(
         parameters=[
             SEARCH,
@@ -44,7 +46,10 @@ class CallViewSet(TraceViewSet):
         responses={200: CallPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """List calls with their results, newest message first."""
+        """List tool calls with their results, newest message first.
+
+        Combine filters to find the calls that matter, such as `tool=get_weather&status=error`.
+        """
         parameters = request.query_params
         readable = readable_by(request)
         page = page_request(parameters)
@@ -61,7 +66,10 @@ class CallViewSet(TraceViewSet):
         responses={200: Call, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, call_id: str) -> HttpResponseBase:
-        """Return one call with its result."""
+        """Return one tool call with its result.
+
+        Beside the call it has the ids of its session, message and step.
+        """
         db = database(request)
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", CALL_FIELDS) or CALL_FIELDS
@@ -71,13 +79,16 @@ class CallViewSet(TraceViewSet):
         return answer(answers[0])
 
     @extend_schema(
+        operation_id="find_similar_errors",
+        tags=["Search"],
         parameters=[*openapi.filters(SimilarErrorFilterSet), openapi.LIMIT, openapi.PROJECT],
         responses={200: ErrorGroups, **openapi.errors(400, 404)},
     )
     def similar(self, request: Request, call_id: str) -> HttpResponseBase:
-        """Return the group of the error of a failed call, and the groups of its project that are like it.
+        """Find errors like that of a failed call.
 
-        The most similar ones come first, each with its `score`; those below 0.3 are left out. Otherwise as `/errors/`.
+        Returns the group of its error and the groups of its project that are like it, as `/errors/` does. The most similar
+        ones come first, each with its `score`; those below 0.3 are left out.
         """
         db = database(request)
         parameters = request.query_params

@@ -29,6 +29,8 @@ from .viewset import TraceViewSet
 class ChainViewSet(TraceViewSet):
     """Chains: assistant messages with calls. `{chain_id}` is the id of the message, or a tracker's `chain-...` id."""
 
+    tag = "Tool calls"
+
     @extend_schema(
         parameters=[
             *openapi.filters(ChainFilterSet),
@@ -41,7 +43,8 @@ class ChainViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """List chains without their calls, newest first.
 
-        With `root_tool` a page can be short or even empty although `next` leads to more chains.
+        A chain is a run with at least one tool call, read as a tree. With `root_tool` a page can be short or even empty
+        although `next` leads to more chains.
         """
         parameters = request.query_params
         readable = readable_by(request)
@@ -56,7 +59,10 @@ class ChainViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
-        """Return one chain with all its calls, as the tree of `root_calls` and `child_calls`."""
+        """Return one chain with all its calls.
+
+        `root_calls` and the `child_calls` of each call are the tree; `calls` has each call by its id.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         whole = chain(db, str(find_chain(db, requested_scope(request), chain_id).pk))

@@ -48,7 +48,10 @@ _FACTS_OF_MESSAGE = ("step_count", *_FACTS_OF_SESSION)
 class ComparisonViewSet(TraceViewSet):
     """Comparisons."""
 
+    tag = "Search"
+
     @extend_schema(
+        operation_id="compare",
         parameters=[
             OpenApiParameter("left", str, required=True, description="The id of a message; or that of a session."),
             OpenApiParameter("right", str, required=True, description="The id of the other one, of the same kind."),
@@ -57,11 +60,14 @@ class ComparisonViewSet(TraceViewSet):
         responses={200: schemas.Comparison, **openapi.errors(400, 404, 409)},
     )
     def retrieve(self, request: Request) -> HttpResponseBase:
-        """Compare two sessions or two messages: which messages, steps and calls are the same, which changed and in which
-        fields, and which are only on one side. They are paired by what they did, not by ids or places.
+        """Compare two sessions or two messages.
+
+        The answer names the messages, steps and calls that are the same, those that changed with their fields, and those
+        that only one side has. They are paired by what they did, not by ids or places.
 
         Of a session and its replay (`forked_from`), what the session did before the replayed node is left out, because the
-        replay takes it over, and so are the prompts of the replay; `replayed_since` is the time of that node's snapshot."""
+        replay takes it over, and so are the prompts of the replay; `replayed_since` is the time of that node's snapshot.
+        """
         db = database(request)
         check_parameters(request.query_params, ("left", "right", "project"))
         scope = requested_scope(request)

@@ -38,12 +38,17 @@ _MOST_ENTRIES = 2**31 - 1
 class ContextViewSet(TraceViewSet):
     """Prompts, conversations, variables and large values. `{ref}` is the `contextRef` of events."""
 
+    tag = "Contexts"
+
     @extend_schema(
         parameters=[*openapi.PAGE, openapi.PROJECT],
         responses={200: ContextPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
-        """List the contexts of a session with kind and size, newest run first. A content has one for each of its runs."""
+        """List the contexts of a session, newest run first.
+
+        Each has its kind and size, but no content. A content that several runs use is listed once for each of them.
+        """
         db = database(request)
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
@@ -55,13 +60,17 @@ class ContextViewSet(TraceViewSet):
         responses={200: WholeContext, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
-        """Return the whole content of a context."""
+        """Return one context with its whole content.
+
+        Which of the optional fields holds the content depends on its `kind`.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         session, found = _found(request, session_id, ref)
         return answer(whole_context(db, found, ref, session))
 
     @extend_schema(
+        operation_id="get_conversation",
         parameters=[
             OpenApiParameter(
                 name="last",
@@ -73,7 +82,10 @@ class ContextViewSet(TraceViewSet):
         responses={200: Conversation, **openapi.errors(400, 404)},
     )
     def conversation(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
-        """Return the entries of a conversation, in order. 400 `no_conversation` if the context has no conversation."""
+        """Return the entries of a conversation, in order.
+
+        400 `no_conversation`: the context has no conversation.
+        """
         db = database(request)
         check_parameters(request.query_params, ("last", "project"))
         last = whole_number(request.query_params, "last", None, at_least=1, at_most=_MOST_ENTRIES)
@@ -87,6 +99,7 @@ class ContextViewSet(TraceViewSet):
         return answer(Conversation(ref=ref, length=found.length, entries=conversation(db, found, session, last)))
 
     @extend_schema(
+        operation_id="get_variables",
         parameters=[
             OpenApiParameter(
                 name="keys",
@@ -100,7 +113,10 @@ class ContextViewSet(TraceViewSet):
         responses={200: Variables, **openapi.errors(400, 404)},
     )
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
-        """Return variables by name. 400 `no_variables` if the context has no variables."""
+        """Return the variables of a context by their names.
+
+        400 `no_variables`: the context has no variables.
+        """
         db = database(request)
         check_parameters(request.query_params, ("keys", "project"))
         session, found = _found(request, session_id, ref)

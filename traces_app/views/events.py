@@ -67,20 +67,21 @@ _PARAMETERS = [
 class EventViewSet(TraceViewSet):
     """Events of any number of sessions."""
 
+    tag = "Send traces"
+
     @extend_schema(
+        operation_id="send_events",
         parameters=[openapi.PROJECT],
-        request={
-            JSON: records.Events,
-            NDJSON: {"type": "string", "description": "One event per line, each an EventInput."},
-        },
+        request=records.Events,
         responses={200: SentEvents, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EVENTS,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Store events with their steps, calls and results, all or nothing; in any order, any number of times.
+        """Send events while an agent works.
 
-        Invalid data: 400, and nothing is stored. Valid events for deleted or purged sessions and messages are listed under
-        `refused`, and the rest is stored.
+        They create and update steps, calls and results. They may come in any order and any number of times. Invalid data:
+        400, and nothing is stored. Valid events for deleted or purged sessions and messages are listed under `refused`, and
+        the rest is stored. With `Content-Type: application/x-ndjson` the body is one event a line.
         """
         db = database(request)
         check_parameters(request.query_params, ("project",))
@@ -95,10 +96,14 @@ class EventViewSet(TraceViewSet):
 class SessionEventViewSet(TraceViewSet):
     """The events of a session."""
 
+    tag = "Sessions"
+
     @extend_schema(parameters=_PARAMETERS, responses={200: EventPage, **openapi.errors(400, 404)})
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
-        """List the events of a session after a number, in order. For later events repeat the request with the last `seq`
-        as `after`."""
+        """List the events of a session in order.
+
+        To read later events, repeat the request with the last `seq` that you received as `after`.
+        """
         db = database(request)
         parameters = request.query_params
         check_parameters(parameters, ("after", "limit", *_WORDS, "project"), repeatable=tuple(_WORDS))

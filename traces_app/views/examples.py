@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from drf_spectacular.utils import OpenApiExample
 
-from messages_app.http.request_body import JSON, NDJSON
+from messages_app.http.request_body import JSON
 from tracesite_sdk.records.snapshot_parts import ref_of
 
-_QUESTION = {"external_id": "q-1", "role": "user", "content": "How is the weather in Shanghai?"}
+_QUESTION = {
+    "external_id": "q-1",
+    "role": "user",
+    "content": "How is the weather in Shanghai?",
+    "created_at": "2026-03-01T12:00:00Z",
+}
 _CALLS: list[dict[str, Any]] = [
     {
         "id": "call_1",
@@ -32,8 +38,19 @@ _ANSWER = {
     "external_id": "a-1",
     "role": "assistant",
     "content": "21 °C and clear. Air quality is not known.",
-    "agent_steps": [{"iteration": 0, "thought": "Look both up at once.", "tool_calls": _CALLS}],
-    "usage": {"input_tokens": 210, "output_tokens": 34},
+    "agent_steps": [
+        {
+            "iteration": 0,
+            "model": "gpt-5-mini",
+            "thought": "Look both up at once.",
+            "tool_calls": _CALLS,
+            "usage": {"input_tokens": 210, "output_tokens": 34},
+            "cost": 0.00012,
+            "timestamp": "2026-03-01T12:00:01Z",
+        }
+    ],
+    "created_at": "2026-03-01T12:00:01Z",
+    "completed_at": "2026-03-01T12:00:05Z",
 }
 _SESSION = {
     "external_id": "weather-1",
@@ -75,17 +92,21 @@ def body(name: str, value: Any, media_type: str = JSON) -> OpenApiExample:
 
 INGEST = [
     body("A session with a question and its answer", {"sessions": [_SESSION]}),
-    body(
-        "Two sessions",
-        "\n".join(
-            msgspec.json.encode({"external_id": name, "messages": [_QUESTION]}).decode()
-            for name in ("weather-2", "weather-3")
-        ),
-        NDJSON,
-    ),
 ]
 _EVENTS: list[dict[str, Any]] = [
     {"session_id": "task-7", "type": "workflow_execute_start", "data": {"prompt": "How is the weather in Shanghai?"}},
+    {
+        "session_id": "task-7",
+        "type": "llm_request_start",
+        "agent": "researcher",
+        "data": {
+            "step": "s1",
+            "model": "gpt-5-mini",
+            "conversation": [{"role": "user", "content": "How is the weather in Shanghai?"}],
+            "variables": {"city": "Shanghai"},
+            "tools": [{"name": "get_weather"}, {"name": "get_forecast"}],
+        },
+    },
     {
         "session_id": "task-7",
         "type": "llm_request_complete",
@@ -108,7 +129,6 @@ _EVENTS: list[dict[str, Any]] = [
 ]
 EVENTS = [
     body("A complete run", {"events": _EVENTS}),
-    body("One event per line", "\n".join(msgspec.json.encode(event).decode() for event in _EVENTS[:2]), NDJSON),
 ]
 SESSION = [body("A session with a question and its answer", _SESSION)]
 SESSION_CHANGE = [body("End of the session", {"status": "completed", "tags": ["weather", "answered"]})]
@@ -121,6 +141,10 @@ MESSAGE_CHANGE = [
     body("A note", {"version": 1, "metadata": {"reviewed_by": "user-3"}}),
 ]
 SCORE = [
+    body(
+        "The opinion of a person",
+        {"external_id": "rating-1", "name": "helpful", "value": True, "source": "person", "session_id": "weather-1"},
+    ),
     body(
         "A number of an evaluator, for a trace that may arrive later",
         {
@@ -174,11 +198,22 @@ _TRANSCRIPT: list[dict[str, Any]] = [
 ]
 IMPORT = [
     body("OpenAI chat messages", _TRANSCRIPT),
-    body(
-        "OpenAI chat conversations, one per line",
-        "\n".join(msgspec.json.encode({"session_id": name, "messages": _TRANSCRIPT}).decode() for name in ("a", "b")),
-        NDJSON,
-    ),
     body("A file", msgspec.json.encode(_TRANSCRIPT).decode(), "application/octet-stream"),
-    body("A form", {"file": msgspec.json.encode(_TRANSCRIPT).decode(), "dry_run": "true"}, "multipart/form-data"),
+    body("A form", {"file": msgspec.json.encode(_TRANSCRIPT).decode(), "dry_run": True}, "multipart/form-data"),
 ]
+
+
+MESSAGE_ID = "019ca979-f3e8-7f09-8000-000000000001"
+CALL_ID = "019ca979-f3e8-7f09-8000-000000000002"
+SCORE_ID = "019ca979-f3e8-7f09-8000-000000000003"
+CONTEXT_REF = "ctx_5d1a7e3f2b8c9d0e"
+"""Ids in the answers, which have others for each recording."""
+_ANSWERS: dict[str, Any] = msgspec.json.decode(Path(__file__).with_name("answers.json").read_bytes())
+"""By operation; recorded by tests/tracesite/http/test_examples.py."""
+
+
+def response_examples(operation_id: str) -> list[OpenApiExample]:
+    """Return the answer to the request of the examples, if the operation answers with JSON."""
+    if operation_id not in _ANSWERS:
+        return []
+    return [OpenApiExample("Answer", value=_ANSWERS[operation_id], response_only=True)]

@@ -59,7 +59,10 @@ _MEANINGS = {
 class ImportViewSet(TraceViewSet):
     """Uploads of transcripts."""
 
+    tag = "Send traces"
+
     @extend_schema(
+        operation_id="import_transcripts",
         parameters=[
             openapi.PROJECT,
             *(
@@ -77,17 +80,17 @@ class ImportViewSet(TraceViewSet):
                 "required": ["file"],
             },
             ANYTHING: {**_FILE, "description": "A transcript in any format, or an archive of transcripts."},
-            JSON: {"description": "A transcript in any JSON format."},
-            NDJSON: {"type": "string", "description": "A transcript in any JSON Lines format."},
+            JSON: {"description": "A transcript in any JSON format; with application/x-ndjson, in any of JSON Lines."},
         },
         responses={200: Imported, **openapi.errors(400, 404, 413, 415)},
         examples=examples.IMPORT,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Store the transcripts of an upload; of transcripts that were imported before, only new entries.
+        """Import transcripts of agents and other systems from files.
 
-        Send a file, or an archive of files (zip, tar; gzip, bzip2, xz, zstd). The content decides the format. The report
-        lists other files, too; without any transcript: 400. Packed files may unpack to the maximum size of a body.
+        Of transcripts that were imported before, only new entries are stored. Send a file, or an archive of files (zip,
+        tar; gzip, bzip2, xz, zstd). The content decides the format. The report lists other files, too; without any
+        transcript: 400. Packed files may unpack to the maximum size of a body.
         """
         db = database(request)
         check_parameters(request.query_params, _PARAMETERS)

@@ -26,7 +26,10 @@ _SESSION = {"$ref": "#/components/schemas/SessionInput"}
 class IngestViewSet(TraceViewSet):
     """Sessions with their messages."""
 
+    tag = "Send traces"
+
     @extend_schema(
+        operation_id="ingest",
         parameters=[openapi.PROJECT],
         request={
             JSON: {
@@ -40,16 +43,16 @@ class IngestViewSet(TraceViewSet):
                 },
                 "required": ["sessions"],
             },
-            NDJSON: {"type": "string", "description": "One session per line, each a SessionInput."},
         },
         responses={200: SentSessions, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.INGEST,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Store sessions with their messages, all or nothing; those that exist are merged.
+        """Send sessions with their messages, steps, calls and results.
 
-        Invalid data: 400, and nothing is stored. Valid data for deleted, purged or completed targets is listed under
-        `refused`, and the rest is stored.
+        This is the way to send whole runs, one or many at once. Sessions and messages that exist are merged. Invalid data:
+        400, and nothing is stored. Valid data for deleted, purged or completed targets is listed under `refused`, and the
+        rest is stored. With `Content-Type: application/x-ndjson` the body is one session a line.
         """
         db = database(request)
         check_parameters(request.query_params, ("project",))

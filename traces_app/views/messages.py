@@ -57,6 +57,8 @@ ETAG = OpenApiParameter(
 class MessageViewSet(TraceViewSet):
     """Messages of one session (`session_id`: its id or external id) or of all sessions."""
 
+    tag = "Messages"
+
     @extend_schema(
         parameters=[
             SEARCH,
@@ -70,7 +72,8 @@ class MessageViewSet(TraceViewSet):
     def list(self, request: Request, session_id: str | None = None) -> HttpResponseBase:
         """List messages with their traces.
 
-        Of one session: the newest page, in it the oldest message first. Of all sessions: newest first.
+        An assistant message is one run of an agent, with its steps, calls and results; `expand=none` leaves them out. Of
+        one session: the newest page, in it the oldest message first. Of all sessions: newest first.
         """
         parameters = request.query_params
         readable = readable_by(request)
@@ -98,7 +101,10 @@ class MessageViewSet(TraceViewSet):
 
     @extend_schema(parameters=[*_ONE, ETAG], responses={200: Message, **openapi.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Return one message with its trace. Its ETag is its version."""
+        """Return one message with its trace.
+
+        The header `ETag` is its version, which a change has to name.
+        """
         db = database(request)
         check_parameters(request.query_params, ("fields", "expand", "project"))
         selection = selection_in(request.query_params, _ONE_EXPANDABLE)

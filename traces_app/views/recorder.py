@@ -19,15 +19,18 @@ from .viewset import TraceViewSet
 class RecorderViewSet(TraceViewSet):
     """Settings for recorders. The scope `write` suffices, because the keys of recorders often have no other."""
 
+    tag = "Administration"
+
     @extend_schema(
-        operation_id="recorder_settings",
+        operation_id="get_recorder_settings",
         parameters=[openapi.PROJECT],
         responses={200: RecorderSettings, **openapi.errors(400, 404)},
     )
     def settings_of(self, request: Request) -> HttpResponseBase:
-        """Return the settings for recorders of the project of the key. Requires the scope `write`.
+        """Return the settings of a project for its recorders.
 
-        Repeat the request from time to time, for example once a minute.
+        Requires the scope `write` only, because the keys of recorders often have no other. Repeat the request from time to
+        time, for example once a minute.
         """
         check_parameters(request.query_params, ("project",))
         known = project_for_write(request, request.query_params.get("project"))

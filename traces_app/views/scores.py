@@ -19,7 +19,7 @@ from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
-from messages_app.http.request_body import read_body
+from messages_app.http.request_body import JSON, read_body
 from messages_app.http.responses import answer, list_answer, no_content, words
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.ingest.decode import decode_score_patch, decode_scores
@@ -45,6 +45,8 @@ _STORED = PolymorphicProxySerializer(
 class ScoreViewSet(TraceViewSet):
     """Scores. A score is hidden with the session or message that it is about, and purged with it."""
 
+    tag = "Scores"
+
     @extend_schema(
         parameters=[
             *openapi.filters(ScoreFilterSet),
@@ -55,7 +57,10 @@ class ScoreViewSet(TraceViewSet):
         responses={200: ScorePage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """List scores, newest first."""
+        """List scores, newest first.
+
+        To find the runs that were judged badly, use `max_score` of `/messages/` instead.
+        """
         parameters = request.query_params
         readable = readable_by(request)
         page = page_request(parameters)
@@ -67,12 +72,16 @@ class ScoreViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.PROJECT],
-        request=records.Score,
+        request={JSON: openapi.one_or_many("ScoreInput")},
         responses={201: _STORED, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.SCORE,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Store a score, or a list of scores: all or none. A score with a known `external_id` replaces that one."""
+        """Store a score, or a list of scores.
+
+        Of a list all are stored, or none. A score is about the narrowest thing that it names: a call, a message, a session or
+        a trace, which may arrive later. A score with a known `external_id` replaces that one.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         received, is_list = decode_scores(read_body(request)[1])
@@ -98,7 +107,10 @@ class ScoreViewSet(TraceViewSet):
         responses={200: Score, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, score_id: str) -> HttpResponseBase:
-        """Return one score."""
+        """Return one score.
+
+        `session_id` is null while the trace or session that it names has not arrived.
+        """
         db = database(request)
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", SCORE_FIELDS) or SCORE_FIELDS
@@ -111,7 +123,10 @@ class ScoreViewSet(TraceViewSet):
         examples=examples.SCORE_CHANGE,
     )
     def partial_update(self, request: Request, score_id: str) -> HttpResponseBase:
-        """Update the given fields; null empties a field."""
+        """Change the value, label, comment or metadata of a score.
+
+        Omitted fields stay; null empties a field.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         score = find_score(db, requested_scope(request), score_id)
@@ -121,7 +136,10 @@ class ScoreViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, score_id: str) -> HttpResponseBase:
-        """Delete a score for good."""
+        """Delete a score.
+
+        It is deleted for good: scores have no trash.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         delete_score(db, find_score(db, requested_scope(request), score_id).pk)

@@ -31,7 +31,10 @@ from .viewset import TraceViewSet
 class SearchViewSet(TraceViewSet):
     """Full-text search over messages and everything below them."""
 
+    tag = "Search"
+
     @extend_schema(
+        operation_id="search",
         parameters=[
             search_parameter(required=True),
             *openapi.filters(MessageFilterSet),
@@ -41,7 +44,11 @@ class SearchViewSet(TraceViewSet):
         responses={200: SearchPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """Find messages by what they, their steps, calls, results and references say; newest first."""
+        """Search messages and everything below them, newest first.
+
+        A message is found if it has all terms of `q` in its text, its steps, calls, results or references. `hits` has one
+        place for each term.
+        """
         parameters = request.query_params
         readable = readable_by(request)
         page = page_request(parameters)

@@ -87,6 +87,8 @@ _EXPORT = PolymorphicProxySerializer(
 class SessionViewSet(TraceViewSet):
     """Sessions. `{session_id}` is the id of a session or its external id."""
 
+    tag = "Sessions"
+
     @extend_schema(
         parameters=[
             *openapi.filters(SessionFilterSet),
@@ -98,7 +100,10 @@ class SessionViewSet(TraceViewSet):
         responses={200: FoundSessionPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """List sessions, newest first; with `q`, those with a message that has all terms, and where."""
+        """List sessions, newest first.
+
+        With `q`, only sessions with a message that has all terms are listed, and `hits` has the places.
+        """
         parameters = request.query_params
         page = page_request(parameters)
         filters = SessionFilterSet(parameters, mask=mask_of(request), also=(*PAGING, "q"))
@@ -135,7 +140,10 @@ class SessionViewSet(TraceViewSet):
         examples=examples.SESSION,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Create a session, optionally with messages. A session with an existing external id is merged into that one."""
+        """Create a session, optionally with messages.
+
+        If a session with this `external_id` exists, both are merged (200). `sent` has the outcome of each message.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         record = decode_session(read_body(request)[1])
@@ -160,7 +168,10 @@ class SessionViewSet(TraceViewSet):
         responses={200: SessionWithContexts, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Return one session, with the references of its contexts."""
+        """Return one session.
+
+        Its messages are at `messages/`; its counters, duration, tokens and cost are sums over them.
+        """
         db = database(request)
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", _ONE_SESSION_FIELDS) or _ONE_SESSION_FIELDS
@@ -173,7 +184,10 @@ class SessionViewSet(TraceViewSet):
         examples=examples.SESSION_CHANGE,
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Update the given fields; null empties a field."""
+        """Change the given fields of a session.
+
+        Omitted fields stay; null empties a field.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         session = find_session_here(db, requested_scope(request), session_id)
@@ -183,7 +197,10 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Move a session with all its messages to the trash; see restore."""
+        """Move a session with all its messages to the trash.
+
+        `restore/` brings it back until it is purged.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         session = find_session_here(db, requested_scope(request), session_id)
@@ -196,7 +213,10 @@ class SessionViewSet(TraceViewSet):
         responses={200: SessionWithContexts, **openapi.errors(404)},
     )
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Restore a deleted session with the messages deleted with it. Messages that were deleted individually stay deleted."""
+        """Restore a deleted session.
+
+        Its messages come back, except those that were deleted on their own.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         session = find_session(db, requested_scope(request), session_id, among="deleted")
@@ -214,10 +234,11 @@ class SessionViewSet(TraceViewSet):
         },
     )
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Export a session with all its messages, oldest first, as one JSON document that POST /sessions/ accepts.
+        """Export a session with all its messages, oldest first.
 
-        Other formats: the spans that it was made of, as an OTLP request that POST /v1/traces accepts; a message a line;
-        Markdown, or plain text, for people; the messages of an OpenAI chat. `message` limits the text to one message.
+        The default is one JSON document, which `POST sessions/` accepts. Other formats: the spans that it was made of, as
+        an OTLP request that POST /v1/traces accepts; a message a line; Markdown, or plain text, for people; the messages of
+        an OpenAI chat. `message` limits the text to one message.
         """
         db = database(request)
         check_parameters(request.query_params, ("project", "format", "message"))

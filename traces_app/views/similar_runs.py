@@ -25,14 +25,18 @@ from .viewset import TraceViewSet
 class SimilarRunViewSet(TraceViewSet):
     """Runs that are like the run `{message_id}`."""
 
+    tag = "Search"
+
     @extend_schema(
+        operation_id="find_similar_runs",
         parameters=[*openapi.filters(SimilarFilterSet), openapi.LIMIT, openapi.PROJECT],
         responses={200: SimilarRuns, **openapi.errors(400, 404)},
     )
     def similar(self, request: Request, message_id: str) -> HttpResponseBase:
-        """Return the runs of its project that are most like a run, by question, tools and errors, or by errors only.
+        """Find the runs that are most like a run.
 
-        The newest 50,000 runs of the range are compared. At most `limit` are returned, the most similar ones first.
+        Runs of its project are compared by question, tools and errors, or by errors only. The newest 50,000 runs of the
+        range are compared. At most `limit` are returned, the most similar ones first.
         """
         db = database(request)
         parameters = request.query_params

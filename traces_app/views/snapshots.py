@@ -65,6 +65,8 @@ _REFS = OpenApiParameter(
 class SnapshotViewSet(TraceViewSet):
     """Snapshots of agents' contexts."""
 
+    tag = "Snapshots"
+
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=records.Snapshots,
@@ -72,9 +74,12 @@ class SnapshotViewSet(TraceViewSet):
         examples=examples.SNAPSHOT,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Store a snapshot with its new parts, or a fork. Sending it again changes nothing. 409 `snapshots_purged`: the parts
-        that it relies on were removed; `parts_missing`: they never arrived, or are not known for this place or size: send all.
-        413 `snapshots_too_large`: the context or the session."""
+        """Store a snapshot with its new parts, or a fork.
+
+        Sending it again changes nothing. 409 `snapshots_purged`: the parts that it relies on were removed; `parts_missing`:
+        they never arrived, or are not known for this place or size: send all. 413 `snapshots_too_large`: the context or the
+        session.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         sent = decode_snapshots(read_body(request)[1])
@@ -94,7 +99,10 @@ class SnapshotViewSet(TraceViewSet):
         responses={200: SnapshotPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
-        """List the snapshots of a session without their contents, newest first."""
+        """List the snapshots of a session, newest first.
+
+        They come without their contents, which `/snapshots/{snapshot_id}/` has.
+        """
         db = database(request)
         check_parameters(request.query_params, ("node", "limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
@@ -102,10 +110,17 @@ class SnapshotViewSet(TraceViewSet):
         node = request.query_params.get("node")
         return list_answer(read_page(snapshots_of(db, session.pk, node), page), partial(snapshots, db))
 
-    @extend_schema(parameters=[_REFS, openapi.PROJECT], responses={200: SnapshotParts, **openapi.errors(400, 404)})
+    @extend_schema(
+        operation_id="get_snapshot_parts",
+        parameters=[_REFS, openapi.PROJECT],
+        responses={200: SnapshotParts, **openapi.errors(400, 404)},
+    )
     def parts(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Return parts of contexts and the parts that they name, up to about 4 MiB: ask again for those that are missing.
-        403 `masked_reader`: whoever reads masked values reads whole snapshots, because a part has no names by which to mask it."""
+        """Return parts of contexts, and the parts that they name.
+
+        At most about 4 MiB are returned: ask again for those that are missing. 403 `masked_reader`: whoever reads masked values
+        reads whole snapshots, because a part has no names by which to mask it.
+        """
         db = database(request)
         check_parameters(request.query_params, ("refs", "project"))
         refs = request.query_params.get("refs", "").split(",")
@@ -126,7 +141,10 @@ class SnapshotViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Remove the contents of all snapshots of a session for good. Their index stays, marked as purged."""
+        """Remove the contents of all snapshots of a session.
+
+        They are removed for good. The snapshots stay listed, with `is_purged`.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         session = find_session_here(db, requested_scope(request), session_id)
@@ -135,15 +153,25 @@ class SnapshotViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: WholeSnapshot, **openapi.errors(400, 404, 409, 413)})
     def retrieve(self, request: Request, snapshot_id: str) -> HttpResponseBase:
-        """Return a snapshot with its content. Of those that earlier versions have stored, 413 `snapshots_too_large`: it is larger
-        than what is stored now; 409 `snapshot_broken`: parts are missing or are none."""
+        """Return one snapshot with its content.
+
+        Of those that earlier versions have stored, 413 `snapshots_too_large`: it is larger than what is stored now; 409
+        `snapshot_broken`: parts are missing or are none.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         return answer(whole_snapshot(db, find_snapshot(db, requested_scope(request), snapshot_id)))
 
-    @extend_schema(parameters=[*openapi.PAGE, openapi.PROJECT], responses={200: ForkPage, **openapi.errors(400, 404)})
+    @extend_schema(
+        operation_id="list_forks",
+        parameters=[*openapi.PAGE, openapi.PROJECT],
+        responses={200: ForkPage, **openapi.errors(400, 404)},
+    )
     def forks(self, request: Request, session_id: str) -> HttpResponseBase:
-        """List the sessions that have replayed a node of this one, newest first."""
+        """List the replays of a session, newest first.
+
+        A replay is a session of its own, whose `forked_from` names the node of this one that ran again.
+        """
         db = database(request)
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)

@@ -11,7 +11,7 @@ import msgspec
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework.request import Request
 
 from access_app.db import Database
@@ -52,59 +52,23 @@ _FORMAT = OpenApiParameter(
     description=f"csv: all tools, at most {MOST_CSV_ROWS:,}, without pages and trends. Default: json.",
 )
 _FORMAT_OF_EXAMPLES = OpenApiParameter("format", str, enum=["json", "csv"], description="Default: json.")
-_EXAMPLE = OpenApiExample(
-    "A day of one tool",
-    value={
-        "results": [
-            {
-                "name": "get_weather",
-                "category": "",
-                "project": "default",
-                "call_count": 1310,
-                "success_count": 1247,
-                "failure_count": 62,
-                "pending_count": 1,
-                "error_rate": 0.04736440030557678,
-                "average_duration": 412.5,
-                "longest_duration": 30012,
-                "p50_duration": 251.0,
-                "p95_duration": 1502.3,
-                "p99_duration": 4981.7,
-                "total_duration": 540375.0,
-                "cost": 1.2054,
-                "unpriced_count": 12,
-                "trend_step": 3600,
-                "trend": [
-                    {
-                        "begin": "2026-03-01T12:00:00.000000Z",
-                        "call_count": 57,
-                        "failure_count": 3,
-                        "error_rate": 0.05263157894736842,
-                        "average_duration": 398.1,
-                        "p95_duration": 1490.2,
-                        "cost": 0.0524,
-                    }
-                ],
-            }
-        ],
-        "next": None,
-        "previous": None,
-    },
-    response_only=True,
-)
-
 _CSV: dict[tuple[int, str], Any] = {(200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "with `format=csv`")}
 
 
 class ToolViewSet(TraceViewSet):
     """Tools. A tool is created at its first call."""
 
+    tag = "Statistics"
+
     @extend_schema(
         parameters=[*openapi.filters(ToolFilterSet), *openapi.PAGE, openapi.PROJECT],
         responses={200: ToolPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """List tools with statistics of their calls, newest tool first. The times limit the calls that are counted."""
+        """List tools with statistics of their calls, newest tool first.
+
+        `created_after` and `created_before` limit the calls that are counted, not the tools.
+        """
         page = page_request(request.query_params)
         filters = ToolFilterSet(
             request.query_params, mask=mask_of(request), also=("limit", "cursor", "order", "project")
@@ -116,15 +80,15 @@ class ToolViewSet(TraceViewSet):
         )
 
     @extend_schema(
+        operation_id="get_tool_statistics",
         parameters=[*openapi.filters(ToolStatisticsFilterSet), *openapi.PAGE, _FORMAT, openapi.PROJECT],
         responses={(200, "application/json"): ToolStatisticsPage, **_CSV, **openapi.errors(400, 404)},
-        examples=[_EXAMPLE],
     )
     def statistics(self, request: Request) -> HttpResponseBase:
-        """List statistics of tools in a range of times: error rate, quantiles of the duration, cost, trend; newest tool first.
+        """Return statistics of tools in a range of times, newest tool first.
 
-        A call belongs to the time of its message. The numbers are exact at any moment, quantiles within 1 %, and exact for
-        at most 100 calls.
+        Each tool has its error rate, quantiles of its duration, cost and trend. A call belongs to the time of its message.
+        The numbers are exact at any moment, quantiles within 1 %, and exact for at most 100 calls.
         """
         chosen = words(request.query_params, "format", ("json", "csv"))
         page = page_request(request.query_params)
@@ -153,11 +117,15 @@ class ToolViewSet(TraceViewSet):
         return statistics_csv(statistics for part in parts for statistics in rows.read(part, statistics_of))
 
     @extend_schema(
+        operation_id="get_tool_examples",
         parameters=[*openapi.filters(ToolExamplesFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
         responses={(200, "application/json"): ToolExamples, **_CSV, **openapi.errors(400, 404)},
     )
     def examples(self, request: Request) -> HttpResponseBase:
-        """Show where a tool is slow: its slowest calls, the arguments and runs that took most time; and repeated calls."""
+        """Return examples of where a tool is slow.
+
+        They are its slowest calls, the arguments and the runs that took most time, and its repeated calls.
+        """
         chosen = words(request.query_params, "format", ("json", "csv"))
         readable = readable_by(request)
         filters = ToolExamplesFilterSet(request.query_params, mask=mask_of(request), also=("project", "format"))
@@ -187,11 +155,15 @@ class ToolViewSet(TraceViewSet):
         return _csv("tool-examples", ["part", *columns], rows)
 
     @extend_schema(
+        operation_id="list_unused_tools",
         parameters=[*openapi.filters(UnusedToolsFilterSet), _FORMAT_OF_EXAMPLES, openapi.PROJECT],
         responses={(200, "application/json"): UnusedTools, **_CSV, **openapi.errors(400, 404)},
     )
     def unused(self, request: Request) -> HttpResponseBase:
-        """List tools that models were offered in a range of times and did not call in it."""
+        """List tools that models were offered and did not call.
+
+        Each of them makes every request longer, so these are candidates for removal.
+        """
         chosen = words(request.query_params, "format", ("json", "csv"))
         filters = UnusedToolsFilterSet(request.query_params, mask=mask_of(request), also=("project", "format"))
         tools = unused(readable_by(request), filters.ids)

@@ -21,15 +21,17 @@ from .viewset import TraceViewSet
 class UsageViewSet(TraceViewSet):
     """The usage and the cost of models."""
 
+    tag = "Statistics"
+
     @extend_schema(
         parameters=[*openapi.filters(UsageFilterSet), openapi.LIMIT, openapi.PROJECT],
         responses={200: Usage, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request) -> HttpResponseBase:
-        """Add up requests to models, their tokens and cost, by model, user or day. Deleted messages are left out.
+        """Return the requests to models with their tokens and cost, by model, user or day.
 
-        The answer has at most `limit` groups, and the total of all. It counts all steps of the period, so give one where
-        there are many.
+        Deleted messages are left out. The answer has at most `limit` groups, and the total of all. It counts all steps of
+        the period, so give one where there are many.
         """
         filters = UsageFilterSet(request.query_params, mask=mask_of(request), also=("limit", "project"))
         limit = page_request(request.query_params).limit

@@ -20,7 +20,7 @@ from access_app.request_database import database
 from access_app.rest import extend_schema
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
-from messages_app.http.request_body import read_body
+from messages_app.http.request_body import JSON, read_body
 from messages_app.http.responses import answer, no_content
 from messages_app.writes import delete_message, restore_message
 from traces_app.ingest.changes import change_message
@@ -39,12 +39,6 @@ from .outcomes import refusal_text, sent_messages
 from .parameters import requested_message, requested_scope, sender_of
 
 _IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
-_ONE_OR_MANY = {
-    "oneOf": [
-        {"$ref": "#/components/schemas/MessageInput"},
-        {"type": "array", "items": {"$ref": "#/components/schemas/MessageInput"}},
-    ]
-}
 _LIST_OR_ONE = {"oneOf": [{"$ref": "#/components/schemas/SentMessages"}, {"$ref": "#/components/schemas/Message"}]}
 _IF_MATCH = OpenApiParameter(
     "If-Match",
@@ -59,7 +53,7 @@ class WritableMessageViewSet(MessageViewSet):
 
     @extend_schema(
         parameters=[openapi.PROJECT],
-        request={"application/json": _ONE_OR_MANY},
+        request={JSON: openapi.one_or_many("MessageInput")},
         responses={
             200: OpenApiResponse(
                 _LIST_OR_ONE,
@@ -71,9 +65,10 @@ class WritableMessageViewSet(MessageViewSet):
         examples=examples.MESSAGES,
     )
     def create(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Store one message (201, or 200 if it exists already) or a list of messages (200).
+        """Send one message of a session, or a list of messages.
 
-        A message with an existing id or external id is merged: new parts are added, empty values overwrite nothing.
+        One message is answered with 201, or 200 if it exists already; a list with 200. A message with an existing id or
+        external id is merged: new parts are added, empty values overwrite nothing.
         """
         db = database(request)
         check_parameters(request.query_params, ("project",))
@@ -103,9 +98,10 @@ class WritableMessageViewSet(MessageViewSet):
         examples=examples.MESSAGE_CHANGE,
     )
     def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Update the given fields, and merge steps and references.
+        """Change the given fields of a message.
 
-        Send the version that you have read, as `If-Match` or as `version` in the body.
+        Steps and references are merged; other fields are replaced. Send the version that you have read, as `If-Match` or as
+        `version` in the body.
         """
         db = database(request)
         check_parameters(request.query_params, ("project",))
@@ -123,7 +119,10 @@ class WritableMessageViewSet(MessageViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Move a message with its trace to the trash; see restore."""
+        """Move a message with its trace to the trash.
+
+        `restore/` brings it back until it is purged.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         message = requested_message(request, message_id, session_id)
@@ -136,7 +135,10 @@ class WritableMessageViewSet(MessageViewSet):
         responses={200: Message, **openapi.errors(404)},
     )
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Restore a deleted message with its trace. A message deleted with its session is restored with the session."""
+        """Restore a deleted message with its trace.
+
+        A message that was deleted with its session is restored with the session.
+        """
         db = database(request)
         check_parameters(request.query_params, ("project",))
         message = requested_message(request, message_id, session_id, deleted=True)

@@ -16,15 +16,103 @@ from rest_framework.reverse import reverse
 
 from access_app.mounting import base_path
 from access_app.rest import ApiView, extend_schema
+from traces_app.urls import urlpatterns
+
+_DESCRIPTION = """\
+Tracesite records what AI agents do: sessions, messages, steps, tool calls and their results.
+All paths begin with `/api/v1/`, and bodies are JSON in UTF-8.
+
+### A first request
+
+Make an API key in the admin, and send a session with it:
+
+```sh
+curl -H "Authorization: Bearer $TRACESITE_KEY" -H "Content-Type: application/json" \\
+  -d '{"sessions": [{"external_id": "hello", "messages": [{"role": "user", "content": "Hello"}]}]}' \\
+  http://127.0.0.1:8000/api/v1/ingest/
+```
+
+Then read it: `GET /api/v1/sessions/hello/messages/`.
+
+### API keys
+
+Send the key as `Authorization: Bearer KEY` or as `X-API-Key: KEY`.
+A key belongs to one project and has one or more of the scopes `read` (GET), `write` (POST and PATCH) and `delete` (DELETE and restore).
+Without `read`, the answers to writes have ids only.
+On this page you need no key while you are logged in to the admin.
+
+### Lists
+
+A list is `{"results": [...], "next": cursor, "previous": cursor}`, with 20 results, or up to 200 with `limit`.
+To get the next page, repeat the request with `cursor=` and the value of `next`; `null` means that there is none.
+Cursors stay valid while data arrives, and no result comes twice.
+Filters can be combined; an unknown one is an error.
+
+### Errors
+
+Every error has the same form, and its `code` does not change:
+
+```json
+{"error": {
+  "code": "invalid_input",
+  "message": "Expected a string or null, not a number.",
+  "field": "sessions[0].title",
+  "request_id": "0f5c2d4e9b7a"}}
+```
+
+`message` is for people, in the language of `Accept-Language`.
+Repeat a request after 429 and 503, when the seconds in the header `Retry-After` have passed; a repetition after any other 4xx fails again.
+
+### Sending again
+
+A write is committed before it is answered, so a request without an answer may be sent again.
+Give sessions and messages an `external_id`: the same data sent twice changes nothing, and new data is merged into what is there.
+A change of a message names the version that it read (`If-Match` or `version`); 412 means that the message has changed since.
+
+### Limits
+
+An administrator can limit the requests of a key a minute; over the limit the answer is 429.
+A body has at most 64 MiB, unpacked; bodies may be packed with gzip or zstd (`Content-Encoding`).
+Unknown fields of what you send are kept in `metadata`, and secrets are redacted before anything is stored.
+"""
+TAGS = {
+    "Send traces": "Store whole runs, events of runs that are still going on, or files of other products.",
+    "Sessions": "A session is one conversation or task.",
+    "Messages": "A message of the assistant is one run of an agent, with its steps, tool calls and results.",
+    "Tool calls": "Single calls with their results, and the calls of a run as a tree.",
+    "Contexts": "What models were asked: prompts, conversations, variables.",
+    "Snapshots": "The contexts of an agent before its nodes, from which a session can be replayed.",
+    "Search": "Find text in traces, compare two runs, and find runs and errors that are alike.",
+    "Statistics": "Errors in groups, tools with their durations, and the tokens and cost of models.",
+    "Scores": "What people, programs and evaluators think of sessions, messages and calls.",
+    "Administration": "The audit log, and the settings of recorders.",
+}
+"""The parts of the document, in the order in which a new client needs them."""
+
+_PLACES = {pattern.callback: place for place, pattern in enumerate(urlpatterns)}
+_METHODS = ("GET", "POST", "PATCH", "DELETE")
+
+
+def _position(endpoint: tuple[str, str, str, Any]) -> tuple[int, int]:
+    """Return the place of an operation in the document: that of its route, then that of its method."""
+    _path, _regex, method, callback = endpoint
+    return _PLACES.get(callback, -1), _METHODS.index(method)
+
 
 SPECTACULAR = {
     "TITLE": "Tracesite",
-    "DESCRIPTION": "The flight recorder for AI agents: sessions, messages, steps, tool calls and results.",
+    "DESCRIPTION": _DESCRIPTION,
     "VERSION": "1",
     "OAS_VERSION": "3.1.1",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_PATCH": False,
-    "POSTPROCESSING_HOOKS": ["tracesite.http.openapi.describe_paths", "tracesite.http.openapi.add_errors"],
+    "SORT_OPERATIONS": _position,
+    "TAGS": [{"name": name, "description": description} for name, description in TAGS.items()],
+    "POSTPROCESSING_HOOKS": [
+        "tracesite.http.openapi.describe_paths",
+        "tracesite.http.openapi.add_errors",
+        "tracesite.http.openapi.name_schemas",
+    ],
 }
 """Settings of drf-spectacular for this document. A project may have others for its own."""
 _ROUTES = [

@@ -8,6 +8,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from messages_app.http.schemas import Amount, Count, Id, Json, JsonObject, Milliseconds, Resource, Time
 
+FactChange = Literal["same", "changed"]
+PairChange = Literal["same", "changed", "left", "right"]
+NodeKind = Literal["message", "step", "call"]
+ComparedKind = Literal["session", "message"]
+
 
 class Piece(Resource, frozen=True):
     """A piece of a text."""
@@ -31,7 +36,7 @@ class ComparedFact(Resource, frozen=True):
     """A figure of both sides."""
 
     field: str
-    change: Literal["same", "changed"]
+    change: FactChange
     left: Json
     right: Json
 
@@ -41,7 +46,7 @@ class ComparedNode(Resource, frozen=True):
 
     id: Id
     message_id: Id
-    kind: Literal["message", "step", "call"]
+    kind: NodeKind
     name: Annotated[str, Meta(description="The role of a message, the agent of a step, the tool of a call.")]
     status: Annotated[str, Meta(description="Of a call; `error` of a message that failed.")]
     duration: Milliseconds | None
@@ -53,7 +58,7 @@ class ComparedNode(Resource, frozen=True):
 class ComparedPair(Resource, frozen=True):
     """Two steps or calls that correspond to each other."""
 
-    change: Literal["same", "changed", "left", "right"]
+    change: PairChange
     left: ComparedNode | None
     right: ComparedNode | None
     differences: Annotated[
@@ -73,7 +78,7 @@ class ComparedCounts(Resource, frozen=True):
 class Comparison(Resource, frozen=True):
     """Two sessions or messages side by side."""
 
-    kind: Literal["session", "message"]
+    kind: ComparedKind
     left: Id
     right: Id
     counts: ComparedCounts

@@ -8,6 +8,9 @@ from msgspec import Meta
 
 from messages_app.http.schemas import Resource
 
+FileStatus = Literal["read", "skipped", "failed"]
+_Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
+
 
 class ImportCounts(Resource, frozen=True):
     """Totals of the imported records."""
@@ -30,17 +33,17 @@ class ImportedFile(Resource, frozen=True):
     """The outcome of one file, or of one file of an archive."""
 
     path: str
-    status: Annotated[Literal["read", "skipped", "failed"], Meta(description="`skipped`: not a transcript.")]
+    status: Annotated[FileStatus, Meta(description="`skipped`: not a transcript.")]
     reason: Annotated[str, Meta(description="The reason if skipped or failed.")]
     format: str
     counts: ImportCounts
     left_out: Annotated[
-        list[tuple[str, str]],
+        list[_Pair],
         Meta(description="The first entries that were not imported: their place in the file and the reason."),
     ]
     left_out_count: int
     renamed: Annotated[
-        list[tuple[str, str]],
+        list[_Pair],
         Meta(
             description=(
                 "Transcripts whose id belongs to another conversation: their id, and the id "

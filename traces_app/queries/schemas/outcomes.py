@@ -8,6 +8,10 @@ from msgspec import Meta
 
 from messages_app.http.schemas import Id, Resource
 
+MessageOutcome = Literal["created", "updated", "unchanged", "refused"]
+EventOutcome = Literal["stored", "duplicate", "refused"]
+RefusalCode = Literal["session_deleted", "session_purged", "message_deleted", "message_purged", "message_completed"]
+
 
 class SentMessage(Resource, frozen=True):
     """The outcome of one message."""
@@ -15,7 +19,7 @@ class SentMessage(Resource, frozen=True):
     id: Annotated[Id | None, Meta(description="null if the message was refused and never stored.")]
     external_id: str
     state: Annotated[
-        Literal["created", "updated", "unchanged", "refused"],
+        MessageOutcome,
         Meta(description="`unchanged`: the same message was already stored."),
     ]
 
@@ -24,7 +28,7 @@ class Refusal(Resource, frozen=True):
     """Valid data that was not stored, because its target is deleted, purged or completed."""
 
     path: Annotated[str, Meta(description="Its path in the body, such as `sessions[0].messages[2]` or `events[3]`.")]
-    code: Literal["session_deleted", "session_purged", "message_deleted", "message_purged", "message_completed"]
+    code: RefusalCode
     message: str
 
 
@@ -56,7 +60,7 @@ class SentEvent(Resource, frozen=True):
 
     session_id: Id | None
     external_id: Annotated[str, Meta(description="The id given by the producer, or the derived id.")]
-    state: Literal["stored", "duplicate", "refused"]
+    state: EventOutcome
     seq: Annotated[int | None, Meta(description="The number in the session; null if the event was refused.")]
 
 

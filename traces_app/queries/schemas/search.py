@@ -8,11 +8,13 @@ from msgspec import Meta
 
 from messages_app.http.schemas import Id, NumberedPage, Resource, Time
 
+HIT_KINDS = ["message", "step", "call", "reference", "event"]
+
 
 class SearchHit(Resource, frozen=True):
     """A place where a term of the search was found."""
 
-    kind: Annotated[str, Meta(extra_json_schema={"enum": ["message", "step", "call", "reference", "event"]})]
+    kind: Annotated[str, Meta(extra_json_schema={"enum": HIT_KINDS})]
     id: Annotated[Id, Meta(description="The id of the message, step, call, reference or event.")]
     message_id: Id
     url: Annotated[str, Meta(description="The call, or the message that has the rest, in this API.")]
