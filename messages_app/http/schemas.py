@@ -125,10 +125,23 @@ class Session(Resource, frozen=True):
 class Error(Resource, frozen=True):
     """The reason of an error."""
 
-    code: Annotated[str, Meta(description="A stable code for programs.")]
-    message: Annotated[str, Meta(description="For people, in the language of Accept-Language.")]
-    field: Annotated[str | None, Meta(description="The invalid JSON path, parameter or header.")]
-    request_id: Annotated[str | None, Meta(description="Also in the header X-Request-ID and in the log.")]
+    code: Annotated[str, Meta(description="A stable code for programs.", examples=["invalid_input"])]
+    message: Annotated[
+        str,
+        Meta(
+            description="For people, in the language of Accept-Language.",
+            examples=["Expected a string or null, not a number."],
+        ),
+    ]
+    field: Annotated[
+        str | None, Meta(description="The invalid JSON path, parameter or header.", examples=["sessions[0].title"])
+    ]
+    request_id: Annotated[
+        str | None,
+        Meta(
+            description="Also in the header X-Request-ID and in the log.", examples=["47633e19f195cdf81d1ca5ac07866942"]
+        ),
+    ]
 
 
 class ErrorAnswer(Resource, frozen=True):

@@ -22,7 +22,7 @@ _DESCRIPTION = """\
 Tracesite records what AI agents do: sessions, messages, steps, tool calls and their results.
 All paths begin with `/api/v1/`, and bodies are JSON in UTF-8.
 
-### A first request
+## A first request
 
 Make an API key in the admin, and send a session with it:
 
@@ -34,21 +34,21 @@ curl -H "Authorization: Bearer $TRACESITE_KEY" -H "Content-Type: application/jso
 
 Then read it: `GET /api/v1/sessions/hello/messages/`.
 
-### API keys
+## API keys
 
 Send the key as `Authorization: Bearer KEY` or as `X-API-Key: KEY`.
 A key belongs to one project and has one or more of the scopes `read` (GET), `write` (POST and PATCH) and `delete` (DELETE and restore).
 Without `read`, the answers to writes have ids only.
 On this page you need no key while you are logged in to the admin.
 
-### Lists
+## Lists
 
 A list is `{"results": [...], "next": cursor, "previous": cursor}`, with 20 results, or up to 200 with `limit`.
 To get the next page, repeat the request with `cursor=` and the value of `next`; `null` means that there is none.
 Cursors stay valid while data arrives, and no result comes twice.
 Filters can be combined; an unknown one is an error.
 
-### Errors
+## Errors
 
 Every error has the same form, and its `code` does not change:
 
@@ -63,13 +63,13 @@ Every error has the same form, and its `code` does not change:
 `message` is for people, in the language of `Accept-Language`.
 Repeat a request after 429 and 503, when the seconds in the header `Retry-After` have passed; a repetition after any other 4xx fails again.
 
-### Sending again
+## Sending again
 
 A write is committed before it is answered, so a request without an answer may be sent again.
 Give sessions and messages an `external_id`: the same data sent twice changes nothing, and new data is merged into what is there.
 A change of a message names the version that it read (`If-Match` or `version`); 412 means that the message has changed since.
 
-### Limits
+## Limits
 
 An administrator can limit the requests of a key a minute; over the limit the answer is 429.
 A body has at most 64 MiB, unpacked; bodies may be packed with gzip or zstd (`Content-Encoding`).
@@ -160,7 +160,7 @@ class SchemaView(OpenToAll):
 
 def docs(request: HttpRequest) -> HttpResponse:
     """`/api/v1/docs/`: Swagger UI, from our own origin and without inline scripts, as our CSP wants it."""
-    return render(request, "tracesite/docs.html")
+    return render(request, "tracesite/docs.html", {"parts": TAGS})
 
 
 @cache
