@@ -40,6 +40,10 @@ COST = "USD, inclusive; rows whose cost is unknown are left out."
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
 
 
+_LISTS = ("fields", "expand", "keys", "refs")
+"""Parameters whose values are separated by commas. They may be repeated instead, as clients of some generators do."""
+
+
 def check_parameters(
     parameters: MultiValueDict[str, Any], known: Collection[str], repeatable: Collection[str] = ()
 ) -> None:
@@ -50,7 +54,7 @@ def check_parameters(
                 _("Unknown parameter. Allowed: %(names)s.") % {"names": ", ".join(sorted(known)) or _("none")},
                 field=Truncator(name).chars(100),
             )
-        if len(values) > 1 and name not in repeatable:
+        if len(values) > 1 and name not in repeatable and name not in _LISTS:
             raise InvalidInput(_("This parameter may be given only once."), field=name)
 
 

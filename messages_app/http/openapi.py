@@ -72,7 +72,7 @@ def fields(allowed: Collection[str]) -> OpenApiParameter:
     return _list_of_words(
         "fields",
         allowed,
-        "Return only these fields, separated by commas. Other fields are left out, even if the schema requires them.",
+        "Return only these fields, separated by commas or repeated. Other fields are left out, even if the schema requires them.",
     )
 
 

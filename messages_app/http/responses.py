@@ -92,7 +92,7 @@ def streamed(
 
 def words(parameters: QueryDict, name: str, allowed: Collection[str]) -> frozenset[str] | None:
     """Parse the words of a parameter such as `fields=id,role`; return None without it. Raise InvalidInput."""
-    given = parameters.get(name)
+    given = ",".join(parameters.getlist(name))
     if not given:
         return None
     chosen = frozenset(word.strip() for word in given.split(","))

@@ -126,7 +126,7 @@ class ContextViewSet(TraceViewSet):
                 code="no_variables",
                 field="ref",
             )
-        keys = request.query_params.get("keys")
+        keys = ",".join(request.query_params.getlist("keys"))
         return answer(Variables(ref=ref, variables=variables(db, found, session, keys.split(",") if keys else None)))
 
 

@@ -123,7 +123,7 @@ class SnapshotViewSet(TraceViewSet):
         """
         db = database(request)
         check_parameters(request.query_params, ("refs", "project"))
-        refs = request.query_params.get("refs", "").split(",")
+        refs = ",".join(request.query_params.getlist("refs")).split(",")
         if not all(refs) or len(refs) > MOST_REFS or "\x00" in "".join(refs):
             raise InvalidInput(
                 _("Expected 1 to %(most)d names of parts, separated by commas.") % {"most": MOST_REFS}, field="refs"

@@ -176,6 +176,14 @@ def test_query_parameters_match_filters(document: dict[str, Any]) -> None:
     assert (tool["schema"], tool["explode"]) == ({"type": "array", "items": {"type": "string"}}, True)
 
 
+def test_lists_of_words_may_be_repeated(project: Any, client: Client) -> None:
+    store(project, question())
+    token = create_key(project, "agent", ["read"])[1]
+    for query in ("fields=id,role", "fields=id&fields=role"):
+        [message] = client.get(f"/api/v1/messages/?{query}", headers={"X-API-Key": token}).json()["results"]
+        assert set(message) == {"id", "role"}
+
+
 def test_responses_match_schema(document: dict[str, Any], project: Any, client: Client, staff: Client) -> None:
     outcome = store(project, question(), answer(knowledge_references=[{"content": "x", "metadata": {"a": 1}}]))
     token = create_key(project, "agent", ["read", "write", "delete"])[1]
