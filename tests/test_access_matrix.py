@@ -88,7 +88,7 @@ MAY: Mapping[str, frozenset[str]] = {
     "nobody": frozenset(),
     **{word: frozenset(callers) for word, callers in OF_ROLE.items()},
     "key: read": frozenset(["read key", "masked key", "foreign key"]),
-    "key: read unmasked": frozenset(["read key", "foreign key"]),
+    "key: read unmasked": frozenset(["read key", "foreign key", "foreign viewer"]),  # whose project masks nothing
     "key: write": frozenset(["write key", "foreign key"]),
     "key: delete": frozenset(["delete key", "foreign key"]),
     "key: read and write": frozenset(["foreign key"]),  # of the living keys, the only one with both
