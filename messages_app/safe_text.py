@@ -224,22 +224,19 @@ def tokens_with_cached(input_tokens: int, cached_tokens: int, output_tokens: int
 
 
 def message_duration(message: Any) -> SafeString:
-    """Format the duration of a message: from its beginning to its end. Without a known end it is the sum of its steps,
-    and says so. Every page and list shows it like this."""
+    """Format the duration of a message: from its beginning to its end, or until now if it goes on. Of a complete one without a
+    known end it is the sum of its steps, and says so. Every page and list shows it like this."""
     text = duration(message.duration_ms)
     if not text or message.completed_at is not None:
         return conditional_escape(text)
-    if message.is_completed:
-        title, words = (
-            _("Sum of the durations of its steps, because its end is unknown"),
-            _("%(duration)s in all steps"),
+    if not message.is_completed:
+        since = timezone.now() - message.created_at
+        text = duration(max(int(since.total_seconds() * 1000), 0))
+        return format_html(
+            '<span title="{}">{}</span>', _("Since it began"), _("%(duration)s so far") % {"duration": text}
         )
-    else:
-        title, words = (
-            _("Sum of the durations of its steps so far, without the time it waits"),
-            _("%(duration)s so far"),
-        )
-    return format_html('<span title="{}">{}</span>', title, words % {"duration": text})
+    title = _("Sum of the durations of its steps, because its end is unknown")
+    return format_html('<span title="{}">{}</span>', title, _("%(duration)s in all steps") % {"duration": text})
 
 
 def age(instant: datetime | None) -> str:

@@ -92,7 +92,7 @@ class SessionPage:
     plan: Sequence[Sequence[PlannedAgent]]
     """The agents of its workflow, in layers."""
     duration_ms: int | None
-    """From the start of its first message to the end of its last one; None if it is 0."""
+    """From the start of its first message to the end of its last one; None if it is 0, or if that goes on."""
 
 
 def read_session(db: Database, session_id: UUID) -> SessionPage | None:
@@ -121,11 +121,11 @@ def read_session(db: Database, session_id: UUID) -> SessionPage | None:
 
 def _duration(db: Database, session_id: UUID) -> int | None:
     alive = db.rows(Message.with_deleted).filter(session_id=session_id, deleted_at__isnull=True)
-    columns = alive.values_list("created_at", "completed_at", "duration_ms")
+    columns = alive.values_list("created_at", "completed_at", "duration_ms", "is_completed")
     first, last = columns.order_by("pk").first(), columns.order_by("-pk").first()
-    if first is None or last is None:
+    if first is None or last is None or not last[3]:
         return None
-    begun, completed_at, duration_ms = last
+    begun, completed_at, duration_ms, _is_completed = last
     end = completed_at or begun + timedelta(milliseconds=duration_ms or 0)
     return round(max((end - first[0]).total_seconds(), 0) * 1000) or None
 

@@ -121,13 +121,14 @@ def input_context(db: Database, step: AgentStep) -> dict[str, Any]:
         asked = read_input(db, step)
     except InputsTooLarge as error:
         problem = error.message
+    counted = pricing.tokens_of(step.usage)
     return {
         "step": step,
         "session": step.message.session,
         "is_deleted": step.message.deleted_at or step.message.session.deleted_at,
         "input": asked,
         "problem": problem,
-        "tokens": words_of_tokens(pricing.tokens_of(step.usage)),
+        "tokens": words_of_tokens(counted and counted._replace(output=0, reasoning=0)),
     }
 
 

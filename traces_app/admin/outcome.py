@@ -47,6 +47,19 @@ class Outcome(TextChoices):
     DONE = "done", capfirst(_("done"))
     STOPPED = "stopped", capfirst(_("stopped"))
 
+    @property
+    def meaning(self) -> str:
+        return str(_MEANINGS[self])
+
+
+_MEANINGS = {
+    Outcome.FAILED: _("It ended with an error, or with a failed call that no later call of the same tool made good."),
+    Outcome.WAITING: _("It goes on when a person answers."),
+    Outcome.RUNNING: _("It has not ended yet."),
+    Outcome.DONE: _("It ended without an error; calls that failed were made good by later ones."),
+    Outcome.STOPPED: _("It was closed before it ended."),
+}
+
 
 def outcome_of(*, is_completed: bool, is_interrupted: bool, is_waiting: bool, has_failed: bool) -> Outcome:
     """Return the outcome of a run.

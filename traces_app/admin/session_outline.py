@@ -132,6 +132,9 @@ def read_session_outline(
             _extend(rows, run)
             end = max(end, _end(run))
         if is_answer:
+            if message.completed_at is not None and message.duration_ms:
+                # The answer may end after the last row that has a time.
+                end = max(end, (rows.starts[chapter] or 0) + message.duration_ms)
             if asked:
                 _extend(rows, _row_of(message, ANSWER, depth=1))
             rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost

@@ -2,7 +2,7 @@
 import { noteAddress } from "./address.js";
 import { placesElement } from "./find.js";
 import { pageNow } from "./following.js";
-import { button, copy, duration, element, filled, part, reader, root, visible, words } from "./page.js";
+import { button, copy, duration, element, filled, isSession, part, reader, root, visible, words } from "./page.js";
 import { isAssumed, nameOf, outline, place, STATUSES, stepOf } from "./rows.js";
 import { asCurl, asJson, asMarkdown, asPython, valueElement } from "./values.js";
 
@@ -59,7 +59,7 @@ const jsonElement = () => {
 
 // The tabs of a call or step: whether it has them, and what each shows.
 const TABS = {
-  result: [() => true, () => [...placesElement(detail.id), ...valuesOf(detail, ...RESULT), ...(detail.good ? [goodElement()] : [])]],
+  result: [() => true, () => [...placesElement(detail.id), ...valuesOf(detail, ...RESULT), ...(detail.good && (isSession || root.dataset.good) ? [goodElement()] : [])]],
   arguments: [() => detail.is_call, () => valuesOf(detail, "args")],
   input: [() => detail.input !== "", () => [partElement(`${detail.input}?part`)]],
   span: [
@@ -120,13 +120,21 @@ const tabsElement = () => {
   return made;
 };
 
+// When a step or call began, and how long it took, in milliseconds; null if unknown.
+const timesOf = (id) => {
+  const row = place.get(id);
+  const step = stepOf(row);
+  const { start, took } = step?.id === id ? step : { start: outline.starts[row], took: outline.durations[row] };
+  return { start: isAssumed ? null : start, took };
+};
+
 // The status of a call, how long it took, and when; and the step for which it stands, which is shown from the call.
 const headElement = (row) => {
   const step = stepOf(row);
   const isStep = step?.id === detail.id;
-  const { start, took } = isStep ? step : { start: outline.starts[row], took: outline.durations[row] };
+  const { start, took } = timesOf(detail.id);
   const status = STATUSES[outline.statuses[row]];
-  const times = [took === null ? "" : duration(took), isAssumed || !start ? "" : filled(words.into, { time: duration(start) })];
+  const times = [took === null ? "" : duration(took), start ? filled(words.into, { time: duration(start) }) : ""];
   const made = element("p", "quiet", ...(detail.is_call ? [element("span", `badge badge-${status}`, words[status]), " "] : []), times.filter(Boolean).join(" · "));
   if (step) {
     const other = isStep ? nameOf(row) : filled(words.step, { number: outline.numbers[row] });
@@ -178,7 +186,9 @@ export const readDetail = async (id) => {
   if (read === null) {
     panel.replaceChildren(element("p", "nothing", words.failed));
   } else {
-    detail = read;
+    const { start, took } = timesOf(id);
+    const status = read.is_call ? { status: STATUSES[outline.statuses[place.get(id)]] } : {};
+    detail = { ...read, times: { ...status, started_after_ms: start, duration_ms: took } };
     showDetail();
   }
 };

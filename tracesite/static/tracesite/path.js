@@ -198,7 +198,7 @@ export const rowBeside = (by) => {
 
 // Takes other rows by `act` and keeps those in sight: new ones come before the answer.
 export const keepInSight = (act) => {
-  const isAtTheEnd = outline.is_whole && list.scrollTop > 0 && list.scrollTop + list.clientHeight > list.scrollHeight - rowHeight;
+  const isAtTheEnd = outline.is_whole && list.scrollTop + list.clientHeight > list.scrollHeight - rowHeight;
   const top = Math.floor(list.scrollTop / rowHeight);
   const id = outline.calls[shown[top]] === ANSWER ? undefined : outline.ids[shown[top]];
   const rest = list.scrollTop - top * rowHeight;

@@ -124,6 +124,8 @@ export const read = (columns) => {
     }
     whole.to = Math.max(whole.to, endOf(row) ?? 0);
   }
+  // A run may end after the last row that has a time.
+  whole.to = Math.max(whole.to, isAssumed ? 0 : Number(root.dataset.took ?? 0));
   const known = outline.durations.filter((took, row) => took !== null && !isMessage(row)).sort((one, other) => one - other);
   longest = Math.max(known[Math.floor((known.length - 1) * LONG)] ?? 1, 1);
   byTime = rows.sort((one, other) => (beginOf(one) ?? Infinity) - (beginOf(other) ?? Infinity) || one - other);

@@ -33,10 +33,10 @@ const lookAt = (row) => {
 };
 
 const select = (row) => {
+  root.classList.add("is-open"); // before anything is scrolled into sight in it
   lookAt(row);
   reveal(row);
   bringIntoSight(row);
-  root.classList.add("is-open");
   noteAddress();
 };
 
@@ -245,7 +245,10 @@ const listen = () => {
     }
   });
   listenToFind(
-    (by) => jump(isFound, by),
+    (by) => {
+      reader.tab = "result"; // which says where the match is
+      jump(isFound, by);
+    },
     () => list.focus(),
   );
 };
@@ -324,7 +327,7 @@ const followRun = () => {
       about.scrollTop = about.scrollHeight;
     }
     if (columns) {
-      Object.assign(root.dataset, { rows: explorer.dataset.rows, answer: explorer.dataset.answer, deciding: explorer.dataset.deciding });
+      Object.assign(root.dataset, { ...explorer.dataset });
       adopt(columns);
     }
     sayFailure();
@@ -371,6 +374,9 @@ const start = async () => {
   openDeciding();
   sayFailure();
   if (root.dataset.live) {
+    if (reader.selected < 0) {
+      list.scrollTop = list.scrollHeight; // what happened last
+    }
     followRun();
   }
 };

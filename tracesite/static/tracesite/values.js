@@ -126,7 +126,8 @@ export const asJson = (detail) => {
     (value) =>
       `  ${JSON.stringify(value.column)}: ${value.is_json && !value.is_cut ? value.text.replaceAll("\n", "\n  ") : JSON.stringify(value.text)}`,
   );
-  return `{\n${[`  "id": ${JSON.stringify(detail.id)}`, `  "name": ${JSON.stringify(detail.title)}`, ...fields].join(",\n")}\n}`;
+  const known = Object.entries({ id: detail.id, name: detail.title, ...detail.times }).map(([name, value]) => `  ${JSON.stringify(name)}: ${JSON.stringify(value)}`);
+  return `{\n${[...known, ...fields].join(",\n")}\n}`;
 };
 
 // More backticks than any run of them in a text, so that nothing in it is Markdown.
