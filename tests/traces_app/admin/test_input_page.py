@@ -180,7 +180,7 @@ def test_tokens_and_their_cached_share_are_said(admin_client: Client, project: P
     usage = {"prompt_tokens": 1000, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 750}}
     steps = [{"iteration": 0, "input": asked(1), "usage": usage}]
     store(project, {"role": "assistant", "external_id": "run", "content": "Done.", "agent_steps": steps})
-    assert "1 message · 1,020 tokens (75% cached)" in text_of(in_panel(admin_client, AgentStep.objects.get()))
+    assert "1 message · 1,000 tokens (75% cached)" in text_of(in_panel(admin_client, AgentStep.objects.get()))
 
 
 def test_long_conversation_shows_its_newest_messages(admin_client: Client, project: Project) -> None:
