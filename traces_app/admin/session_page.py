@@ -171,10 +171,11 @@ def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> di
 
 
 def _ending(db: Database, session: Session) -> dict[str, Any]:
-    """Return how the newest run of a session ended, with the reason; of a session without runs what its status says."""
+    """Return how the newest run of a session ended, with the reason; of a session without runs what its status says, and
+    so if it ended without that of the run."""
     waits = waiting_words(session)
     run = read_bubble(db, session.last_run_id) if session.last_run_id is not None else None
-    if run is None:
+    if run is None or (is_over(session) and not run.message.is_completed):
         return {"outcome": outcome_of_status(session), "waiting_words": waits}
     message = run.message
     deciding = deciding_failure_of(db, message) if message.is_completed else None
