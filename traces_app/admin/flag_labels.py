@@ -107,12 +107,14 @@ _LOSSES: Mapping[str, Callable[[int], str]] = {
     "truncated": lambda number: ngettext(
         "%(number)s value was truncated.", "%(number)s values were truncated.", number
     ),
-    "redacted": lambda number: ngettext("%(number)s secret was redacted.", "%(number)s secrets were redacted.", number),
 }
 
 
-def losses_of(db: Database, message: Message) -> list[str]:
-    """Return the losses of a message (lost, sampled out, truncated, redacted) as sentences. One query."""
+def losses_of(db: Database, message: Message) -> tuple[list[str], str]:
+    """Return the losses of a message (lost, sampled out, truncated) as sentences, and one about its secrets or "". One query.
+
+    A redacted secret is no loss: LangChain puts a placeholder for each key of its client into every run.
+    """
     row = (
         db.rows(Message.with_deleted)
         .filter(pk=message.pk)
@@ -123,14 +125,15 @@ def losses_of(db: Database, message: Message) -> list[str]:
     _id, counters, secrets = row or (None, None, 0)
     counts = counts_of({"recorder": counters})
     # The larger number: a receipt of the recorder may stand for several secrets, and some receipts are the server's.
-    counts["redacted"] = max(counts.get("redacted", 0), secrets)
+    redacted = max(counts.get("redacted", 0), secrets)
     found = [
         label(counts[name]) % {"number": f"{counts[name]:,}"} for name, label in _LOSSES.items() if counts.get(name)
     ]
     if TRUNCATED in message.health and not counts.get("truncated"):
         # The number arrives with the end of the run.
         found.append(_("Values were truncated."))
-    return found
+    about_secrets = ngettext("%(number)s secret was redacted.", "%(number)s secrets were redacted.", redacted)
+    return found, about_secrets % {"number": f"{redacted:,}"} if redacted else ""
 
 
 def problems_of(db: Database, message: Message) -> list[str]:

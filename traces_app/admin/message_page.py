@@ -109,11 +109,13 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
     if wanted and as_uuid(wanted) != message.pk and (as_uuid(wanted) is None or run.lacks_wanted):
         text = _("Call “%(value)s” is not in this run.")
         model_admin.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
+    missing, redacted = losses_of(db, message)
     found: dict[str, Any] = {
         "run": run,
         "failure_count": run.place.total,
         "problems": problems_of(db, message),
-        "missing": losses_of(db, message),
+        "missing": missing,
+        "redacted": redacted,
         "open_all": request.GET.get("open") == "all",
         "judged": judgements_of(db, [message], request.user.get_username())[message.pk],
         "may_edit": model_admin.allows(request, Role.EDITOR, message),

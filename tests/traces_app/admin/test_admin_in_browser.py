@@ -375,13 +375,12 @@ def test_losses_of_a_recorder_are_shown_at_the_top(
         note = page.get_by_role("note")
         assert note.is_visible()
         assert note.inner_text() == (
-            "Missing from this trace: 12 events were lost. 3 calls were sampled out. 1 value was truncated. "
-            "2 secrets were redacted."
+            "Missing from this trace: 12 events were lost. 3 calls were sampled out. 1 value was truncated."
         )
         page.get_by_role("button", name="Account").click()
         page.get_by_role("button", name="简体中文").click()
         assert page.get_by_role("note").inner_text() == (
-            "此轨迹中缺少： 丢失了 12 个事件。 3 个调用被采样舍弃。 1 个值被截断。 2 处敏感信息已脱敏。"
+            "此轨迹中缺少： 丢失了 12 个事件。 3 个调用被采样舍弃。 1 个值被截断。"
         )
         assert complaints == []
 

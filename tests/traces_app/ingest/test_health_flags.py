@@ -114,15 +114,13 @@ def test_losses_of_recorder_are_described_in_sentences(project: Project, admin_c
     recorder = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2, "odd": "x"}
     store(project, question(), run(call(args={"password": "s3cret-word"}), metadata={"recorder": recorder}))
     asked, answered = Message.objects.order_by("pk")
-    assert losses_of(primary, asked) == []
-    assert losses_of(primary, answered) == [
-        "12 events were lost.",
-        "3 calls were sampled out.",
-        "1 value was truncated.",
+    assert losses_of(primary, asked) == ([], "")
+    assert losses_of(primary, answered) == (
+        ["12 events were lost.", "3 calls were sampled out.", "1 value was truncated."],
         "2 secrets were redacted.",
-    ]
+    )
     with translation.override("zh-hans"):
-        assert losses_of(primary, answered)[:2] == ["丢失了 12 个事件。", "3 个调用被采样舍弃。"]
+        assert losses_of(primary, answered)[0][:2] == ["丢失了 12 个事件。", "3 个调用被采样舍弃。"]
     page = admin_client.get(reverse("admin:messages_app_message_change", args=[answered.pk])).content.decode()
     assert "12 events were lost. 3 calls were sampled out." in page
 
@@ -132,7 +130,15 @@ def test_own_redactions_are_described_and_non_counts_ignored(project: Project) -
     for name, recorder in (("odd", "broken"), ("none", {"dropped": "many"})):
         store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
     for message in Message.objects.all():
-        assert losses_of(primary, message) == ["1 secret was redacted.", "Values were truncated."]
+        assert losses_of(primary, message) == (["Values were truncated."], "1 secret was redacted.")
+
+
+def test_redacted_secrets_alone_are_a_detail_and_no_loss(project: Project, admin_client: Client) -> None:
+    store(project, run(call(args={"password": "s3cret-word"})))
+    message = Message.objects.get()
+    page = admin_client.get(reverse("admin:messages_app_message_change", args=[message.pk])).content.decode()
+    assert "<dt>Redaction</dt><dd>1 secret was redacted.</dd>" in page
+    assert "Missing from this trace" not in page
 
 
 def test_losses_are_shown_to_readers_and_can_be_filtered(project: Project, client: Client) -> None:
