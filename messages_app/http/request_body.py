@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
+from django.http import HttpRequest
 from django.utils.http import parse_header_parameters
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
@@ -128,16 +129,8 @@ def _blocks(request: Request, limit: int) -> Iterator[bytes]:
         stream, most = request.META["wsgi.input"], limit + 1
         cut_off = InvalidInput(_("The body ends before its last chunk."), field="Transfer-Encoding")
     else:
-        stream, most = request, _content_length(request)
+        stream, most = request, refuse_too_large(request, limit)
         cut_off = InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
-        if most > limit:
-            # Most clients read the response only after they have sent the body. One with `Expect` asks first. A body that is much
-            # too large is not waited for: where the limit is low, anybody may send it.
-            if most <= 2 * limit and "Expect" not in request.headers:
-                with suppress(OSError):  # too slow or cut off, but above all too large
-                    for _block in _read(request, most):
-                        pass
-            raise _too_large(limit)
     size = 0
     try:
         for block in _read(stream, most):
@@ -152,7 +145,21 @@ def _blocks(request: Request, limit: int) -> Iterator[bytes]:
         raise _too_large(limit)
 
 
-def _content_length(request: Request) -> int:
+def refuse_too_large(request: Request | HttpRequest, limit: int) -> int:
+    """Return the Content-Length of a request. Raise TooLarge if it is above the limit."""
+    length = _content_length(request)
+    if length > limit:
+        # Most clients read the response only after they have sent the body. One with `Expect` asks first. A body that is much
+        # too large is not waited for: where the limit is low, anybody may send it.
+        if length <= 2 * limit and "Expect" not in request.headers:
+            with suppress(OSError):  # too slow or cut off, but above all too large
+                for _block in _read(request, length):
+                    pass
+        raise _too_large(limit)
+    return length
+
+
+def _content_length(request: Request | HttpRequest) -> int:
     try:
         return int(request.headers.get("Content-Length") or 0)
     except ValueError:  # servers reject it; Django treats such a body as empty
@@ -173,7 +180,7 @@ def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
     return decoded
 
 
-def _read(stream: BinaryIO | Request, most: int) -> Iterator[bytes]:
+def _read(stream: BinaryIO | Request | HttpRequest, most: int) -> Iterator[bytes]:
     remaining = most
     while remaining and (block := stream.read(min(remaining, _BLOCK))):
         remaining -= len(block)

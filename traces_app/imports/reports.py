@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
+from django.urls import reverse
 
+from access_app.db import Database
+from messages_app.models import Session
 from tracesite_sdk import records
 from tracesite_sdk.records.health_flags import INVALID_ARGUMENTS, ORPHAN_RESULT
 from tracesite_sdk.records.pg_text import text
 
 _LONGEST = 1_000
 """Characters of a path or a reason in a report."""
+SESSIONS_LISTED = 50
+"""Sessions that a report lists; the others are counted."""
 _SHOWN = 50
 """Omitted entries that a report lists; the others are counted."""
 
@@ -85,6 +92,15 @@ class Counts:
             self.tool_results += 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredSession:
+    """A session that has something of a file."""
+
+    id: UUID
+    page: str
+    """Path of its page in the admin."""
+
+
 @dataclass(kw_only=True)
 class FileReport:
     """The outcome of one file."""
@@ -102,10 +118,21 @@ class FileReport:
     """Ids whose session holds another conversation, each with the id that the transcript is stored under instead."""
     stored: Counter[str] = field(default_factory=Counter)
     """Messages by outcome: created, updated, unchanged, or the reason of a refusal. Empty for a dry run."""
+    sessions: list[StoredSession] = field(default_factory=list)
+    """The first sessions. They keep the dates of the file, so that they are seldom among the newest. Empty for a dry run."""
 
     def __post_init__(self) -> None:
         # File names are bytes, not always valid text; in an archive they may have any length.
         self.path = _cut(text(self.path))
+
+    def add_stored(self, db: Database, project_id: int, names: Iterable[str]) -> None:
+        """List the sessions with these external ids. One query."""
+        known = {session.id for session in self.sessions}
+        wanted = list(islice(names, SESSIONS_LISTED))
+        rows = db.rows(Session.objects).filter(project_id=project_id, external_id__in=wanted).order_by("pk")
+        new = [key for key in rows.values_list("pk", flat=True) if key not in known]
+        for key in new[: SESSIONS_LISTED - len(known)]:
+            self.sessions.append(StoredSession(id=key, page=reverse("admin:messages_app_session_change", args=[key])))
 
     def leave_out(self, where: str, why: str) -> None:
         self.left_out_count += 1

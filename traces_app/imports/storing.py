@@ -31,7 +31,7 @@ from tracesite_sdk.spans.conversation import session_of_trace
 from tracesite_sdk.spans.span import Span
 from tracesite_sdk.transcripts.outline import DERIVED, DIGEST_BYTES, Outline, messages_of
 
-from .reports import FileReport
+from .reports import SESSIONS_LISTED, FileReport
 from .session_tails import trash_tails
 from .sub_agents import place_shares, with_shares_placed
 
@@ -118,6 +118,8 @@ def store(db: Database, batch: list[Outline], project_id: int | None, report: Fi
         place_shares(db, project_id, in_parts)
         if report.format == claude_code.NAME:
             trash_tails(db, project_id, in_parts)
+    if project_id is not None and len(report.sessions) < SESSIONS_LISTED:
+        report.add_stored(db, project_id, dict.fromkeys(item.name for item in named))
 
 
 def store_spans(db: Database, spans: Iterable[Span], project_id: int | None, report: FileReport) -> None:
@@ -126,10 +128,10 @@ def store_spans(db: Database, spans: Iterable[Span], project_id: int | None, rep
     traces: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         traces[span.trace_id].append(span)
-    names: set[str] = set()
+    names: dict[str, None] = {}
     for trace in traces.values():
         session = session_of_trace(trace)
-        names.add(session.external_id or "")
+        names[session.external_id or ""] = None
         for message, normal in zip(session.messages or (), normalise(session, now=now).messages or (), strict=True):
             report.counts.add(message, normal)
         if project_id is not None:
@@ -143,6 +145,8 @@ def store_spans(db: Database, spans: Iterable[Span], project_id: int | None, rep
             if not (projection.messages or projection.refused or outcome.refused):
                 report.stored["unchanged"] += len(session.messages or ())
     report.counts.add_sessions(len(names), ())
+    if project_id is not None:
+        report.add_stored(db, project_id, names)
 
 
 def _stored_outgrown(db: Database, named: Sequence[_Named], project_id: int) -> set[str]:

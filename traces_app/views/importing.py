@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
@@ -19,6 +19,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from access_app.conf import conf
+from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
 from access_app.request_database import database
@@ -94,19 +95,27 @@ class ImportViewSet(TraceViewSet):
         """
         db = database(request)
         check_parameters(request.query_params, _PARAMETERS)
-        reports: list[FileReport] = []
         with kept_body(request, (FORM, ANYTHING, JSON, NDJSON, *_PACKED)) as (media_type, body):
             form = _uploaded(request, body) if media_type == FORM else _whole(request, body)
             with form as (parameters, sources):
                 is_dry = _is_dry(parameters)
                 format_ = _format(parameters)
                 project = project_for_write(request, parameters.get("project"))
-                budget = budget_of_upload()
-                for source in sources:
-                    reports += import_source(db, source, None if is_dry else project.pk, format_=format_, budget=budget)
-        if not any(report.status == "read" for report in reports):
-            raise _nothing_read(reports)
+                reports = import_files(db, sources, None if is_dry else project.pk, format_)
         return answer({"project": project.slug, "dry_run": is_dry, "files": reports, "totals": totals_of(reports)})
+
+
+def import_files(
+    db: Database, sources: Iterable[Source], project_id: int | None, format_: Format | None = None
+) -> list[FileReport]:
+    """Import the files of one upload, within its limits. Raise InvalidInput if no file has a transcript."""
+    budget = budget_of_upload()
+    reports: list[FileReport] = []
+    for source in sources:
+        reports += import_source(db, source, project_id, format_=format_, budget=budget)
+    if not any(report.status == "read" for report in reports):
+        raise _nothing_read(reports)
+    return reports
 
 
 def budget_of_upload() -> Budget:
@@ -126,22 +135,32 @@ def _uploaded(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, s
     meta = {"CONTENT_TYPE": request.META.get("CONTENT_TYPE", ""), "CONTENT_LENGTH": body.tell()}
     body.seek(0)
     try:
-        form, uploaded = MultiPartParser(meta, cast(Any, body), [_UnnamedFiles()]).parse()
-    except (MultiPartParserError, SuspiciousOperation) as error:
-        raise InvalidInput(_("Invalid form data: %(reason)s") % {"reason": error}, code="invalid_form") from error
+        form, uploaded = MultiPartParser(meta, cast(Any, body), [UnnamedFiles()]).parse()
+    except INVALID_FORM as error:
+        raise invalid_form(error) from error
     files = [file for name in uploaded for file in uploaded.getlist(name)]
     with closing(_Files(files)):
         check_parameters(form, _PARAMETERS)
         check_parameters(uploaded, ("file",), ("file",))
-        if not files:
-            raise InvalidInput(_("The form has no file. Send the transcript in the field “file”."), field="file")
-        yield (
-            _parameters(request.query_params, form),
-            [open_file_source(file.file, file.name or "file") for file in files],
-        )
+        yield _parameters(request.query_params, form), sources_of(files)
 
 
-class _UnnamedFiles(FileUploadHandler):
+def sources_of(files: Sequence[UploadedFile[bytes]]) -> list[Source]:
+    """Return the files of a form as sources. Raise InvalidInput if there is none."""
+    if not files:
+        raise InvalidInput(_("The form has no file. Send the transcript in the field “file”."), field="file")
+    return [open_file_source(cast(BinaryIO, file.file), file.name or "file") for file in files]
+
+
+INVALID_FORM = (MultiPartParserError, SuspiciousOperation)
+"""What Django raises for a form that it cannot parse, or that has too many fields or files."""
+
+
+def invalid_form(error: Exception) -> InvalidInput:
+    return InvalidInput(_("Invalid form data: %(reason)s") % {"reason": error}, code="invalid_form")
+
+
+class UnnamedFiles(FileUploadHandler):
     """Keep the files of a form in temporary files without names, which do not outlive a killed process."""
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:

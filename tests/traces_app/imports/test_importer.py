@@ -645,6 +645,7 @@ def test_command_prints_each_file_and_totals(project: Project, tmp_path: Path) -
         f"{path}: openai_chat, 1 session; messages: 2 assistant, 1 system, 2 user; 2 tool calls, 2 results, 1 failed, "
         "1 call with invalid JSON arguments\n"
         "  messages: 5 created\n"
+        f"  page: /admin/messages_app/session/{Session.objects.get().pk}/change/\n"
         "  left out: [8]: unknown role 'critic'; a role is one of system, developer, user, assistant, tool, function\n"
         "\n"
         "Files: 1 read, 1 skipped, 0 failed\n"
@@ -662,7 +663,7 @@ def test_command_lists_some_skipped_files_and_counts_the_others(project: Project
     write(tmp_path / "talk.json", TALK)
     said = run(tmp_path, "--project", "imports").splitlines()
     assert [line.split(":")[0] for line in said[:20]] == [f"{tmp_path}/notes-{number:02}.md" for number in range(20)]
-    assert said[22:25] == ["5 more files skipped; use -v 2 to list them.", "", "Files: 1 read, 25 skipped, 0 failed"]
+    assert said[23:26] == ["5 more files skipped; use -v 2 to list them.", "", "Files: 1 read, 25 skipped, 0 failed"]
     assert sum("notes-" in line for line in run(tmp_path, "--project", "imports", "-v", "2").splitlines()) == 25
 
 
@@ -686,7 +687,9 @@ def test_command_prints_the_report_as_json(project: Project, tmp_path: Path) -> 
         "broken_arguments": 1,
         "health": {"invalid_arguments": 1},
     }
-    assert json.loads(run(path, "--project", "imports", "--json")) == {
+    said = json.loads(run(path, "--project", "imports", "--json"))
+    session = Session.objects.get().pk
+    assert said == {
         "project": "imports",
         "dry_run": False,
         "files": [
@@ -700,6 +703,7 @@ def test_command_prints_the_report_as_json(project: Project, tmp_path: Path) -> 
                 "left_out_count": 0,
                 "renamed": [],
                 "stored": {"created": 5},
+                "sessions": [{"id": str(session), "page": f"/admin/messages_app/session/{session}/change/"}],
             }
         ],
         "totals": counted,

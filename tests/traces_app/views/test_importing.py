@@ -74,6 +74,7 @@ def zipped(**files: bytes) -> bytes:
 
 def test_transcript_is_stored_and_reported_with_counts(owner: Caller, project: Project) -> None:
     sent = owner.post("import/", TALK)
+    (session,) = Session.objects.all()
     assert (sent.status, sent.json) == (
         200,
         {
@@ -90,14 +91,15 @@ def test_transcript_is_stored_and_reported_with_counts(owner: Caller, project: P
                     "left_out_count": 0,
                     "renamed": [],
                     "stored": {"created": 2},
+                    "sessions": [{"id": str(session.id), "page": f"/admin/messages_app/session/{session.id}/change/"}],
                 }
             ],
             "totals": COUNTS,
         },
     )
-    (session,) = Session.objects.all()
     assert (session.title, session.status, session.call_count) == ("Weather in 上海?", "completed", 1)
-    assert owner.post("import/", TALK).json["files"][0]["stored"] == {"unchanged": 2}
+    again = owner.post("import/", TALK).json["files"][0]
+    assert (again["stored"], again["sessions"]) == ({"unchanged": 2}, sent.json["files"][0]["sessions"])
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ from tracesite_sdk.transcripts.documents import Source
 _NAME_SHOWN = 30
 _SKIPPED_NAMED = 20
 """Skipped files that are listed, because a folder may hold thousands of sources or pictures; -v 2 lists all."""
+_SESSIONS_NAMED = 3
+"""Sessions of a file whose pages are named; --json names more."""
 _BLOCK = 1024 * 1024
 _WHY_REFUSED: dict[str, str] = {
     "session_deleted": "their session is in the trash; restore it and import again",
@@ -108,6 +110,10 @@ class Command(TracesCommand, AuditedCommand):
             self._write_line(f"{report.path}: {report.status}: {report.reason}", style)
         if report.stored:
             self._write_line(f"  messages: {_by_state(report.stored)}")
+        for session in report.sessions[:_SESSIONS_NAMED]:
+            self._write_line(f"  page: {session.page}")
+        if len(report.sessions) > _SESSIONS_NAMED:
+            self._write_line(f"  and {_number(report.counts.sessions - _SESSIONS_NAMED, 'more session')}")
         for own, name in report.renamed:
             self._write_line(f"  session {own!r} is another conversation: stored as {name!r}")
         for where, why in report.left_out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from uuid import UUID
 
 from msgspec import Meta
 
@@ -27,6 +28,13 @@ class ImportCounts(Resource, frozen=True):
         int, Meta(description="Calls whose arguments are not valid JSON; they are stored as text.")
     ]
     health: Annotated[dict[str, int], Meta(description="Number of messages by health flag.")]
+
+
+class ImportedSession(Resource, frozen=True):
+    """A session that has something of a file."""
+
+    id: UUID
+    page: Annotated[str, Meta(description="Path of its page in the admin.")]
 
 
 class ImportedFile(Resource, frozen=True):
@@ -59,6 +67,10 @@ class ImportedFile(Resource, frozen=True):
                 "the refusal. Empty for a dry run."
             )
         ),
+    ]
+    sessions: Annotated[
+        list[ImportedSession],
+        Meta(description="The first 50 sessions of the file. They keep its dates. Empty for a dry run."),
     ]
 
 
