@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
+from django.views.decorators.csrf import csrf_exempt
 
 from access_app.request_database import database
 
@@ -38,6 +39,8 @@ class Page:
     """Takes the admin, the request and the parameters of the route."""
     name: str
     """The action of the page in one word, which the audit log uses: see `access_app.audit.requests`."""
+    checks_csrf: bool = False
+    """Whether the view does Django's check of CSRF itself, because that reads the body of a form."""
 
     def url(self, model_admin: AnyModelAdmin) -> URLPattern:
         """Return the route of the page, whose name is that of the model and of the page."""
@@ -47,7 +50,8 @@ class Page:
                 raise PermissionDenied
             return self.view(model_admin, request, **parameters)
 
-        return path(self.route, model_admin.admin_site.admin_view(show), name=url_name(model_admin, self.name))
+        view = model_admin.admin_site.admin_view(csrf_exempt(show) if self.checks_csrf else show)
+        return path(self.route, view, name=url_name(model_admin, self.name))
 
 
 def url_name(model_admin: AnyModelAdmin, page: str) -> str:

@@ -34,6 +34,7 @@ NOT_RECORDED = frozenset(
         # Logins have entries of their own; see `logins`.
         *("admin:login", "admin:logout", "oidc_authentication_init", "oidc_authentication_callback", "oidc_logout"),
         *("admin:jsi18n", "admin:time_zone", "admin:app_list", "admin:settings"),
+        "admin:messages_app_session_arrived",
         # By the route, because these have no name.
         *("info", "api/info", "langsmith/info", "api/public/health", r"admin/(?P<url>.*)$"),
     ]
@@ -81,6 +82,7 @@ OF_PAGES = {
     **_BY_WORD,
     "add": AuditAction.CREATE,
     "judge": AuditAction.CREATE,
+    "connect": AuditAction.CREATE,
     "delete": AuditAction.DELETE,
     "purge": AuditAction.PURGE,
     **dict.fromkeys(
@@ -90,7 +92,7 @@ OF_PAGES = {
         ("compare", "detail", "errors", "history", "input", "live", "outline", "similar", "snapshot", "snapshots"),
         AuditAction.READ,
     ),
-    **dict.fromkeys(("spans", "statistics", "words"), AuditAction.READ),
+    **dict.fromkeys(("arrived", "spans", "statistics", "words"), AuditAction.READ),
 }
 """Actions of our pages of the admin by the words of their names, if they do not say it themselves; all others change something. A GET
 reads, unless its word is export, value or search."""

@@ -22,7 +22,6 @@ from access_app.db.conflicts import was_stopped
 from access_app.db.replica import replica_state
 from access_app.db.states import database_states
 from access_app.models import Role
-from access_app.mounting import base_path
 from access_app.readable import Readable, first_of
 from access_app.readable_pages import is_some_away, readable_on_page
 from access_app.roles import access
@@ -39,6 +38,7 @@ from traces_app.queries.storage import Storage, storage
 from tracesite_sdk.records import ids
 
 from . import periods
+from .connect_page import connect_context
 from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
 from .labels import session_name
 
@@ -109,7 +109,8 @@ def home(request: HttpRequest) -> dict[str, Any]:
     }
     if newest is None:
         empty = {"is_empty": True, "is_some_away": is_some_away(request, scope, readable)}
-        return {"title": title, "overview": {**common, **empty, **_first_trace(request, projects)}}
+        first = {**connect_context(request, slug if project_id is not None else ""), "waits": True}
+        return {"title": title, "overview": {**common, **empty}, "first": first}
     # Of the operators of the installation: they are not the business of who sees some projects only.
     is_operator = request.user.is_superuser
     return {
@@ -310,15 +311,6 @@ def _storage(readable: Readable) -> dict[str, Any] | None:
         # What a purge by age removes first, at once and whole.
         "first_period": found.periods[-1] if len(found.periods) > 1 else None,
         "first_period_ends": f"{found.periods[-1].end:%Y-%m-%d}" if found.periods else "",
-    }
-
-
-def _first_trace(request: HttpRequest, projects: Mapping[str, int]) -> dict[str, Any]:
-    """Return what somebody needs to send a first trace."""
-    return {
-        "address": request.build_absolute_uri(base_path()).rstrip("/"),
-        "ingest": request.build_absolute_uri(reverse("tracesite:ingest")),
-        "has_project": bool(projects),
     }
 
 

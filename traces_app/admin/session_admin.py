@@ -53,9 +53,11 @@ from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
 
 from .bulk_scores import score_selected
+from .connect_page import send_arrived, show_connect
 from .conversation import SESSION_DETAILS
 from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter
 from .forms import REFUSALS, SessionForm, TagForm, add_by_ingest
+from .import_page import show_import
 from .labels import NAME_CHARACTERS, badge, found_terms, session_name
 from .list_filters import (
     EndUserFilter,
@@ -131,6 +133,9 @@ class SessionAdmin(KeysetAdmin):
     add_role = Role.EDITOR
     form = SessionForm
     pages = (
+        Page("import/", show_import, "import", checks_csrf=True),
+        Page("connect/", show_connect, "connect"),
+        Page("arrived/", send_arrived, "arrived"),
         Page("<uuid:session_id>/live/", show_live, "live"),
         Page("<uuid:session_id>/outline/", send_outline, "outline"),
         Page("<uuid:session_id>/outline/<uuid:node_id>/", send_detail, "detail"),

@@ -36,7 +36,7 @@ NOWHERE = "/admin/nowhere/"
 NO_PAGES = frozenset(
     [
         # JSON and files.
-        *("outline", "words", "detail", "search", "value", "export"),
+        *("outline", "words", "detail", "search", "value", "export", "arrived"),
         # It leads to the events on the page of the session.
         "live",
         # Only POST, which leads to another page.
@@ -153,6 +153,7 @@ def stored_pages(owner: User) -> list[str]:
         "/admin/traces_app/toolcall",
     )
     return [
+        *(f"{sessions}/import/", f"{sessions}/connect/"),
         *("/admin/?created=30d", f"{sessions}/", f"{messages}/", f"{calls}/"),
         *(f"{sessions}/?status=paused", f"{sessions}/views/{view.pk}/"),
         *(f"{sessions}/?q=weather", f"{calls}/?status=error&q=unknown", f"{messages}/?q=nothing"),

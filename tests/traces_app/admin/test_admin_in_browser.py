@@ -260,7 +260,7 @@ def test_failures_are_two_clicks_from_a_search_and_from_the_tools(
         )
         page.set_viewport_size({"width": 390, "height": 900})
         page.goto("/admin/traces_app/tool/statistics/?created=24h&o=p95_change")
-        change = page.locator(".phone-only").first.bounding_box()
+        change = page.locator("main .phone-only").first.bounding_box()
         assert change is not None and change["x"] + change["width"] < 350
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.goto("/admin/traces_app/tool/statistics/?created_after=2020-01-01")
@@ -382,6 +382,22 @@ def test_losses_of_a_recorder_are_shown_at_the_top(
         assert page.get_by_role("note").inner_text() == (
             "此轨迹中缺少： 丢失了 12 个事件。 3 个调用被采样舍弃。 1 个值被截断。"
         )
+        assert complaints == []
+
+
+def test_first_page_leads_to_the_first_trace(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    project = Project.objects.create(slug="first")
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/")
+        page.get_by_text("Claude Code", exact=True).click()
+        assert page.locator("pre:visible").count() == 1
+        assert "import_transcripts --project first ~/.claude/projects" in page.locator("pre:visible").inner_text()
+        assert page.get_by_role("status").inner_text() == "Waiting for the first trace …"
+        stored = store(project, answer())
+        page.wait_for_url(f"**/message/{stored.messages[0].id}/change/", timeout=15_000)
         assert complaints == []
 
 
