@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from html import unescape
 from html.parser import HTMLParser
 
@@ -10,6 +11,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils.timesince import timesince
 
 from tests.traces_app.conftest import counted_in
 
@@ -61,6 +63,11 @@ def links_of(response: HttpResponse) -> dict[str, str]:
     page = _Page()
     page.feed(html_of(response))
     return page.links
+
+
+def ago(instant: datetime) -> str:
+    """Return how long ago a time was, as lists show it."""
+    return f"{timesince(instant, depth=1)} ago".replace("\xa0", " ")
 
 
 def rows_of(response: HttpResponse) -> list[list[str]]:

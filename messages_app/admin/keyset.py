@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
@@ -25,6 +24,7 @@ from django.db.models import Field, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
+from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -489,8 +489,13 @@ class KeysetAdmin(RoleAdmin):
 
     def action_checkbox(self, obj: Model) -> SafeString:
         label = _("Select %(name)s") % {"name": self.row_name(obj)}
-        checkbox = forms.CheckboxInput({"class": "action-select", "aria-label": label}, lambda value: False)
-        return checkbox.render(helpers.ACTION_CHECKBOX_NAME, str(obj.pk))
+        # Django's widget renders a template, for each row.
+        return format_html(
+            '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
+            helpers.ACTION_CHECKBOX_NAME,
+            obj.pk,
+            label,
+        )
 
     # --- What Django's pages do with the trash ---------------------------------------------------------------
 

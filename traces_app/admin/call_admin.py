@@ -26,10 +26,9 @@ from messages_app.admin.exports import Export, text
 from messages_app.admin.filters import CreatedFilter, ProjectFilter
 from messages_app.admin.keyset import KeysetAdmin, NamedList
 from messages_app.admin.selection import BulkActions
-from messages_app.admin.time_zones import with_zone
 from messages_app.admin.walks import page_size
 from messages_app.queries import as_uuid
-from messages_app.safe_text import duration, first_characters, marked, moment, one_line, visible
+from messages_app.safe_text import ago, duration, first_characters, marked, one_line, visible
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.search.pages import mark_of_status
@@ -220,20 +219,20 @@ class ToolCallAdmin(KeysetAdmin):
     def model_name(self, row: ToolCall) -> SafeString:
         return visible(one_line(row.step.model, NAME_CHARACTERS))
 
-    @admin.display(description=with_zone(gettext_lazy("started")), empty_value="")
+    @admin.display(description=gettext_lazy("started"), empty_value="")
     def began(self, row: ToolCall) -> SafeString:
         if row.started_at is not None:
-            return moment(row.started_at)
+            return ago(row.started_at)
         of_message = _("Time of its message, because its own start is unknown")
-        return format_html('<span title="{}">{}</span>', of_message, moment(ids.created_at_of(row.pk)))
+        return format_html('<span title="{}">{}</span>', of_message, ago(ids.created_at_of(row.pk)))
 
     @admin.display(description=gettext_lazy("duration"), empty_value="")
     def took(self, row: ToolCall) -> str:
         return duration(row.duration_ms)
 
-    @admin.display(description=with_zone(gettext_lazy("time of the message")))
+    @admin.display(description=gettext_lazy("time of the message"))
     def created(self, row: ToolCall) -> SafeString:
-        return moment(ids.created_at_of(row.pk))
+        return ago(ids.created_at_of(row.pk))
 
 
 def _address(call: ToolCall) -> str:

@@ -40,9 +40,11 @@ def found_terms(row: Any, field: str) -> Sequence[str]:
 
 
 def session_name(session: Any) -> str:
-    """Return the display name of a session: its title, otherwise its external id, otherwise its id."""
+    """Return the display name of a session: its title, otherwise its first question where a list has read it, otherwise its
+    external id, otherwise its id."""
     title = session.shown_title if hasattr(session, "shown_title") else session.title
-    return one_line(title, NAME_CHARACTERS) or one_line(session.external_id, NAME_CHARACTERS) or str(session.pk)
+    names = (title, getattr(session, "shown_question", ""), session.external_id)
+    return next(filter(None, (one_line(name, NAME_CHARACTERS) for name in names)), str(session.pk))
 
 
 def context_in_session(

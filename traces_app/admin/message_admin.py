@@ -36,6 +36,7 @@ from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import (
+    ago,
     first_characters,
     message_duration,
     moment,
@@ -388,9 +389,9 @@ class MessageAdmin(KeysetAdmin):
     def ended(self, row: Message) -> SafeString:
         return moment(row.completed_at)
 
-    @admin.display(description=with_zone(gettext_lazy("created at")))
+    @admin.display(description=gettext_lazy("when"))
     def created(self, row: Message) -> SafeString:
-        return moment(row.created_at)
+        return ago(row.created_at)
 
     @admin.display(description=gettext_lazy("question"))
     def question(self, row: Any) -> SafeString:

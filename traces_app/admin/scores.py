@@ -35,10 +35,9 @@ from messages_app.admin.filters import (
     WordListFilter,
 )
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.admin.time_zones import with_zone
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page
-from messages_app.safe_text import first_characters, moment, one_line, visible
+from messages_app.safe_text import ago, first_characters, one_line, visible
 from traces_app.ingest.scores import PlacedScore, ScoreTarget, delete_score, place_of_message, store_scores
 from traces_app.models import Score, ToolCall
 from traces_app.queries.filters import ScoreFilterSet
@@ -272,9 +271,9 @@ class ScoreAdmin(KeysetAdmin):
     def who(self, row: Score) -> SafeString:
         return format_html("{} {}", row.get_source_display(), visible(one_line(row.author, NAME_CHARACTERS)))
 
-    @admin.display(description=with_zone(gettext_lazy("created at")))
+    @admin.display(description=gettext_lazy("created"))
     def created(self, row: Score) -> SafeString:
-        return moment(row.created_at)
+        return ago(row.created_at)
 
 
 def _url_of(model: str, key: Any) -> str:

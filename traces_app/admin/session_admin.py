@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
-from django.db.models import Case, Exists, F, OuterRef, QuerySet, When
+from django.db.models import Case, Exists, F, OuterRef, QuerySet, Subquery, TextField, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -37,17 +37,17 @@ from messages_app.admin.exports import Export, amount, text
 from messages_app.admin.filters import ActiveFilter, BeganFilter, OrderFilter, ProjectFilter
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.selection import BulkActions
-from messages_app.admin.time_zones import with_zone
 from messages_app.admin.trash import Trash, delete_selected, purge_selected, restore_selected
 from messages_app.admin.walks import page_size
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
-from messages_app.safe_text import duration, first_characters, marked, moment, one_line, total_cost, visible
+from messages_app.safe_text import ago, duration, first_characters, marked, one_line, total_cost, visible
 from traces_app.ingest.changes import tag_sessions
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.queries.archived import where_archived
+from traces_app.queries.questions import first_question
 from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
@@ -222,7 +222,11 @@ class SessionAdmin(KeysetAdmin):
         ]
         sessions = self.trash.rows(self, request).select_related("project")
         named: QuerySet[Any] = sessions.only(*fields, *self.listed_columns(request)).annotate(
-            shown_title=first_characters("title", NAME_CHARACTERS + 1)
+            shown_title=first_characters("title", NAME_CHARACTERS + 1),
+            shown_question=Case(
+                When(title="", then=Subquery(first_question(db, OuterRef("pk"), 4 * NAME_CHARACTERS))),
+                output_field=TextField(),
+            ),
         )
         if "took" not in self.get_list_display(request):
             return named
@@ -336,7 +340,13 @@ class SessionAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("session"))
     def name(self, row: Any) -> SafeString:
-        return marked(session_name(row), found_terms(row, "title"))
+        name = marked(session_name(row), found_terms(row, "title"))
+        if row.shown_title or not row.shown_question or not row.external_id:
+            return name
+        # Of a session without a title, which its first question names.
+        return format_html(
+            '{} <span class="second-line quiet">{}</span>', name, visible(one_line(row.external_id, NAME_CHARACTERS))
+        )
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, row: Session) -> SafeString:
@@ -400,10 +410,10 @@ class SessionAdmin(KeysetAdmin):
     def spent(self, row: Session) -> SafeString:
         return total_cost(row)
 
-    @admin.display(description=with_zone(gettext_lazy("last activity")))
+    @admin.display(description=gettext_lazy("last activity"))
     def active(self, row: Session) -> SafeString:
-        return moment(row.active_at)
+        return ago(row.active_at)
 
-    @admin.display(description=with_zone(gettext_lazy("started")))
+    @admin.display(description=gettext_lazy("started"))
     def created(self, row: Session) -> SafeString:
-        return moment(row.created_at)
+        return ago(row.created_at)

@@ -24,6 +24,12 @@ def question_before(db: Database, session_id: UUID | OuterRef, run: UUID | Outer
     return _said_before(db, session_id, run).values_list(Beginning("content", characters), flat=True)[:1]
 
 
+def first_question(db: Database, session_id: UUID | OuterRef, characters: int) -> QuerySet[Any]:
+    """Return the beginning of what the user said first in a session: one text, or none."""
+    said = db.rows(Message.with_deleted).filter(session_id=session_id, role=Message.Role.USER, deleted_at__isnull=True)
+    return said.order_by("pk").values_list(Beginning("content", characters), flat=True)[:1]
+
+
 def last_good_run(db: Database, run: Message) -> UUID | None:
     """Return the run that answered the same question last without an error, among MESSAGES_SEARCHED; None if there is none. One query.
 

@@ -125,10 +125,6 @@ class Page(HTMLParser):
             self.place, self.term = tag, ""
         elif tag == "dd":
             self.place, self.definition, self.has_time = tag, "", False
-        elif tag == "time" and self.place == "cell":
-            self.labels.add(self.heads[self.column] if self.column < len(self.heads) else "")
-        elif tag == "time" and self.place == "dd":
-            self.has_time = True
         self.is_in_time = tag == "time"
 
     def handle_endtag(self, tag: str) -> None:
@@ -144,6 +140,12 @@ class Page(HTMLParser):
         text = " ".join(data.split())
         if self.cdata_elem is None and not self.is_in_time:
             self.texts.add(text)
+        # How long ago it was is the same in every zone.
+        is_instant = self.is_in_time and text.startswith("20")
+        if is_instant and self.place == "cell":
+            self.labels.add(self.heads[self.column] if self.column < len(self.heads) else "")
+        elif is_instant and self.place == "dd":
+            self.has_time = True
         if self.place == "head":
             self.heads[-1] += text
         elif self.place == "dt":

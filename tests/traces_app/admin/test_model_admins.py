@@ -21,7 +21,7 @@ from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message, Reference, Session
-from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.events.store import record_events
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
@@ -719,7 +719,7 @@ def test_paused_run_shows_what_it_waits_for(staff: Client, project: Project) -> 
 def test_failed_call_in_the_list_links_to_its_run(staff: Client, run: UUID) -> None:
     response = staff.get(f"{CALLS}?status=error")
     session = Session.objects.get()
-    assert rows_of(response) == [["get_weather", "unknown city", str(session), "owner", "12 ms", "2026-03-01 12:00:00"]]
+    assert rows_of(response) == [["get_weather", "unknown city", str(session), "owner", "12 ms", ago(NOON)]]
     failed = ToolCall.objects.get(status="error")
     link = links_of(response)["get_weather"]
     assert link == f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
@@ -770,7 +770,7 @@ def test_sessions_and_messages_are_filtered_by_tool(staff: Client, project: Proj
     store(project, question(), answer(agent_steps=steps(1, 1)), external_id="other")
     assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}?{query}"))] == ["Shanghai 31 °C; there is no Atlantis."]
     names = [row[0] for row in rows_of(staff.get(f"{SESSIONS}?tool=get_weather"))]
-    assert names == ["weather"]
+    assert names == ["What is the weather in Shanghai and in Atlantis? weather"]
     assert rows_of(staff.get(f"{SESSIONS}?tool=nothing")) == []
     assert '<option value="get_weather"></option>' in html_of(staff.get(SESSIONS))
 
@@ -983,7 +983,9 @@ def test_list_of_failed_calls_has_its_own_title(staff: Client, run: UUID) -> Non
 
 
 def test_times_of_calls_are_those_of_their_message(staff: Client, run: UUID) -> None:
-    assert {row[-1] for row in rows_of(staff.get(CALLS))} == {f"{NOON:%Y-%m-%d %H:%M:%S}"}
+    response = staff.get(CALLS)
+    assert {row[-1] for row in rows_of(response)} == {ago(NOON)}
+    assert f'title="{NOON:%Y-%m-%d %H:%M:%S} UTC"' in html_of(response)
 
 
 # --- Purging from the trash ---------------------------------------------------------------------------------------------

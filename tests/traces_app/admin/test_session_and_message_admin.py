@@ -22,7 +22,7 @@ from messages_app import interruptions, writes
 from messages_app.admin.row_pages import nested_loops, time_limit
 from messages_app.admin.trash import Trash
 from messages_app.models import Message, Session
-from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, text_of
 from traces_app.admin.call_admin import ToolCallAdmin
 from traces_app.admin.conversation import PAGE_SIZE
 from traces_app.admin.message_admin import MessageAdmin
@@ -50,6 +50,7 @@ def store(project: Project, external_id: str, count: int = 2, **fields: Any) -> 
         for place in range(count)
     ]
     fields.pop("content", None)
+    fields.setdefault("title", external_id)
     session = records.Session(external_id=external_id, created_at=start, messages=messages, **fields)
     return found_id(ingest(primary, project.pk, [session])[0].id)
 
@@ -72,23 +73,23 @@ def page_of(session: UUID) -> str:
 
 def test_session_list_is_newest_first_with_its_columns(staff: Client, project: Project) -> None:
     store(project, "first", title="Flight to 上海")
-    store(project, "second", created_at=NOON + timedelta(hours=1))
-    assert rows_of(staff.get(SESSIONS)) == [
-        ["second", "", "completed", "owner", "", "2", "0", "", "—", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
-        [
-            "Flight to 上海",
-            "",
-            "completed",
-            "owner",
-            "",
-            "2",
-            "0",
-            "",
-            "—",
-            "2026-03-01 12:00:01",
-            "2026-03-01 12:00:00",
-        ],
+    store(project, "second", created_at=NOON + timedelta(days=70))
+    response = staff.get(SESSIONS)
+    assert rows_of(response) == [
+        ["second", "", "completed", "owner", "", "2", "0", "", "—", *[ago(NOON + timedelta(days=70))] * 2],
+        ["Flight to 上海", "", "completed", "owner", "", "2", "0", "", "—", *[ago(NOON)] * 2],
     ]
+    assert 'title="2026-03-01 12:00:01 UTC"' in html_of(response), "the whole time on hover"
+
+
+def test_session_without_title_is_named_by_its_first_question(staff: Client, project: Project) -> None:
+    session = store(project, "run-7f", 4, title="", content="Where is\nmy parcel?")
+    store(project, "mute", 0, title="", created_at=NOON + timedelta(days=1))
+    assert [row[0] for row in rows_of(staff.get(SESSIONS))] == ["mute", "Where is my parcel? run-7f"]
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?q=parcel"))] == ["Where is my parcel? run-7f"]
+    writes.delete_message(primary, message_at(session, 0).pk, by="ada")
+    writes.delete_message(primary, message_at(session, 2).pk, by="ada")
+    assert [row[0] for row in rows_of(staff.get(SESSIONS))] == ["mute", "run-7f"]
 
 
 def test_messages_are_listed_with_the_beginning_of_their_content(staff: Client, project: Project) -> None:
@@ -101,7 +102,7 @@ def test_messages_are_listed_with_the_beginning_of_their_content(staff: Client, 
         "Talk",
         "owner",
         *("", "", ""),
-        "2026-03-01 12:00:00",
+        ago(NOON),
     ]
     assert links_of(staff.get(MESSAGES))["Talk"] == page_of(session)
 
