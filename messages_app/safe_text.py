@@ -225,18 +225,31 @@ def tokens_with_cached(input_tokens: int, cached_tokens: int, output_tokens: int
 
 def message_duration(message: Any) -> SafeString:
     """Format the duration of a message: from its beginning to its end, or until now if it goes on. Of a complete one without a
-    known end it is the sum of its steps, and says so. Every page and list shows it like this."""
+    known end it is the sum of its steps, and says so. Every page shows it like this."""
+    text, title = _duration_and_title(message)
+    words = _("%(duration)s in all steps") if message.is_completed else _("%(duration)s so far")
+    return (
+        format_html('<span title="{}">{}</span>', title, words % {"duration": text})
+        if title
+        else conditional_escape(text)
+    )
+
+
+def listed_duration(message: Any) -> SafeString:
+    """Format the duration of a message for a list, where only the title says what it is."""
+    text, title = _duration_and_title(message)
+    return format_html('<abbr title="{}">{}</abbr>', title, text) if title else conditional_escape(text)
+
+
+def _duration_and_title(message: Any) -> tuple[str, str]:
+    """Return the duration of a message in words, and what it is if that is not the time from its beginning to its end."""
     text = duration(message.duration_ms)
     if not text or message.completed_at is not None:
-        return conditional_escape(text)
-    if not message.is_completed:
-        since = timezone.now() - message.created_at
-        text = duration(max(int(since.total_seconds() * 1000), 0))
-        return format_html(
-            '<span title="{}">{}</span>', _("Since it began"), _("%(duration)s so far") % {"duration": text}
-        )
-    title = _("Sum of the durations of its steps, because its end is unknown")
-    return format_html('<span title="{}">{}</span>', title, _("%(duration)s in all steps") % {"duration": text})
+        return text, ""
+    if message.is_completed:
+        return text, _("Sum of the durations of its steps, because its end is unknown")
+    since = timezone.now() - message.created_at
+    return duration(max(int(since.total_seconds() * 1000), 0)), _("Since it began")
 
 
 def age(instant: datetime | None) -> str:

@@ -71,7 +71,7 @@ def ago(instant: datetime) -> str:
 
 
 def rows_of(response: HttpResponse) -> list[list[str]]:
-    """Return the cells of a change list, without the checkboxes."""
+    """Return the cells of a change list, without the checkboxes; the one that names the row comes first."""
     table = re.search(r'<table id="result_list">.*?<tbody>(.*?)</tbody>', html_of(response), re.DOTALL)
     if table is None:
         return []
@@ -79,7 +79,10 @@ def rows_of(response: HttpResponse) -> list[list[str]]:
     return [
         [
             " ".join(unescape(re.sub(r"<[^>]+>", "", cell)).split())
-            for kind, cell in re.findall(r"<t[hd] class=\"([^\"]*)\"[^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+            for _tag, kind, cell in sorted(
+                re.findall(r"<(t[hd]) class=\"([^\"]*)\"[^>]*>(.*?)</t[hd]>", row, re.DOTALL),
+                key=lambda found: found[0] != "th",
+            )
             if kind != "action-checkbox"
         ]
         for row in rows

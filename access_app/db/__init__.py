@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.backends.utils import CursorWrapper
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.db.models.manager import BaseManager
 
 from access_app.conf import conf
@@ -48,7 +48,16 @@ class Database:
     @classmethod
     def of(cls, rows: QuerySet[Any]) -> Database:
         """Return the database that a QuerySet reads."""
-        return cls(PRIMARY, reads_from_replica=True) if rows.db == REPLICA else cls(rows.db)
+        return cls._named(rows.db)
+
+    @classmethod
+    def of_row(cls, row: Model) -> Database:
+        """Return the database that a row was read from."""
+        return cls._named(row._state.db or PRIMARY)  # noqa: SLF001 - Django documents it
+
+    @classmethod
+    def _named(cls, alias: str) -> Database:
+        return cls(PRIMARY, reads_from_replica=True) if alias == REPLICA else cls(alias)
 
     @property
     def is_primary(self) -> bool:

@@ -47,8 +47,13 @@ REVERSED_TIMES = _("“From” must be earlier than “Until”.")
 
 def readable_projects(request: HttpRequest) -> dict[str, int]:
     """Return the ids of the first MANY projects that a reader of the admin may see, by slug."""
-    projects = visible_to(Project.objects.order_by("slug"), access(request).scope(Role.VIEWER), "pk")
-    return dict(projects.values_list("slug", "pk")[:MANY])
+    found: dict[str, int] | None = getattr(request, "readable_projects", None)
+    if found is None:
+        projects = visible_to(Project.objects.order_by("slug"), access(request).scope(Role.VIEWER), "pk")
+        found = dict(projects.values_list("slug", "pk")[:MANY])
+        # Kept, because the filter and the columns of a list ask.
+        request.readable_projects = found  # type: ignore[attr-defined]  # read only here
+    return found
 
 
 def scope_of_page(request: HttpRequest, project_id: int | None) -> ProjectScope:

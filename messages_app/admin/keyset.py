@@ -56,6 +56,7 @@ from .filters import (
     OrderFilter,
     ProjectFilter,
     parameters_of,
+    readable_projects,
 )
 from .row_pages import RowPage, TimeCursor, nested_loops, read_rows, read_rows_by_time, time_limit
 from .saved_views import SavedViews
@@ -402,9 +403,11 @@ class KeysetAdmin(RoleAdmin):
         return "active_at" if by_activity else None
 
     def usual_columns(self, request: HttpRequest) -> Sequence[str]:
-        """Return the columns of readers who chose none."""
+        """Return the columns of readers who chose none, but for the project if it is the same in each row."""
         named = self.named_list(request.GET)
-        return [str(one) for one in self.list_display] if named is None else named.usual
+        usual = [str(one) for one in self.list_display] if named is None else named.usual
+        is_of_one = ProjectFilter.parameter_name in request.GET or len(readable_projects(request)) < 2
+        return [name for name in usual if name != "project" or not is_of_one]
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         """Return the columns that the page shows for `rows`, for a column that few pages need."""

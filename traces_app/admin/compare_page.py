@@ -45,9 +45,10 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session, session_name
+from .listed_runs import read_listed
 from .outcome import Outcome, outcome_of_run
 from .run_page import deciding_failure_of, tokens_of
-from .similar_page import read_listed, similar_context
+from .similar_page import similar_context
 
 MOST_CANDIDATES = 20
 MOST_ALIKE = 5

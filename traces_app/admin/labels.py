@@ -15,6 +15,8 @@ from django.utils.translation import gettext as _
 from messages_app.models import Message, Session
 from messages_app.safe_text import marked, one_line, visible
 
+from .outcome import Outcome
+
 NAME_CHARACTERS = 80
 """The longest text in a list."""
 
@@ -65,3 +67,19 @@ def context_in_session(
 def badge(kind: str, text: str) -> SafeString:
     """Return a coloured label; the colours are in tracesite/admin.css."""
     return format_html('<span class="badge badge-{}">{}</span>', kind, visible(text))
+
+
+def outcome_label(outcome: Outcome) -> SafeString:
+    """Return how a run ended, in one word and colour."""
+    return format_html('<strong class="outcome outcome-{}">{}</strong>', outcome, outcome.label)
+
+
+def second_line(kind: str, text: str) -> SafeString:
+    """Return the line below the name of a row, of a kind of text: "quiet" or "bad"."""
+    return format_html(' <span class="second-line {}">{}</span>', kind, text)
+
+
+def outcome_first(columns: Sequence[Any], name: str) -> list[Any]:
+    """Return the columns of a list with that of the outcome before the one that names the row."""
+    first = [one for one in columns if one in ("action_checkbox", name)]
+    return [*first, *(one for one in columns if one not in first)]

@@ -32,20 +32,18 @@ from messages_app.admin.selection import BulkActions
 from messages_app.admin.time_zones import with_zone
 from messages_app.admin.trash import Trash, delete_selected, purge_selected, restore_selected
 from messages_app.admin.walks import page_size
-from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import (
     ago,
     first_characters,
-    message_duration,
+    listed_duration,
     moment,
     one_line,
     tokens_by_kind,
     total_cost,
     visible,
 )
-from messages_app.waiting import status_of_open_message
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
@@ -67,7 +65,7 @@ from .filters import (
 from .flag_labels import FLAG_LABELS
 from .forms import REFUSALS, MessageForm, SessionField, add_by_ingest
 from .input_page import show_input
-from .labels import NAME_CHARACTERS, badge, text_of
+from .labels import NAME_CHARACTERS, badge, outcome_first, outcome_label, second_line, text_of
 from .list_filters import (
     CompletedFilter,
     CostFilter,
@@ -78,7 +76,9 @@ from .list_filters import (
     RoleFilter,
     WaitingFilter,
 )
+from .listed_runs import ENDING, endings, with_errors
 from .message_page import show_message
+from .outcome import Outcome
 from .run_outline import send_detail, send_outline, send_words
 from .run_search import send_matches
 from .scores import judge_message
@@ -147,12 +147,12 @@ class MessageAdmin(KeysetAdmin):
         *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter),
         *(MessageScoreFilter, CreatedFilter),
     )
-    list_display: Any = ("text", "outcome", "who", "in_session", "project", "calls", "took", "spent", "created")
+    list_display: Any = ("text", "outcome", "who", "took", "spent", "failures", "created", "in_session", "project")
     list_display_links = ("text", "question")
     columns = Columns(
         (
-            *("text", "outcome", "problems", "named", "requested", "who", "in_session", "project", "steps", "calls"),
-            *("tokens", "tokens_in", "tokens_out", "took", "spent", "created", "ended"),
+            *("text", "outcome", "who", "took", "tokens", "spent", "failures", "created", "in_session", "project"),
+            *("problems", "named", "requested", "steps", "calls", "tokens_in", "tokens_out", "ended"),
         )
     )
     named_lists = (
@@ -162,7 +162,7 @@ class MessageAdmin(KeysetAdmin):
             title=gettext_lazy("Runs"),
             # One knows a run by what was asked.
             columns=("question", "answer", *(name for name in columns.known if name not in ("text", "who"))),
-            usual=("answer", *list_display, "tokens"),
+            usual=(*list_display, "tokens"),
             # A message that is added by hand is no run.
             can_add=False,
         ),
@@ -214,17 +214,14 @@ class MessageAdmin(KeysetAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         db = database(request)
         fields = [
-            *("project", "session__external_id", "session__status", "session__deleted_at", "role", "external_id"),
-            "is_completed",
-            *("call_count", "failure_count", "model_error_count", "health", "duration_ms", "cost", "unpriced_count"),
-            *("request_id", "step_count", "input_tokens", "output_tokens"),
+            *("project", "session__external_id", "session__deleted_at", "role", "external_id", "request_id"),
+            *("duration_ms", "cost", "unpriced_count", "input_tokens", "output_tokens", *ENDING),
             *("created_at", "completed_at", "deleted_at", "deleted_by"),
         ]
         messages = self.trash.rows(self, request).select_related("project", "session")
-        shortened: QuerySet[Any] = messages.only(*fields, *self.listed_columns(request)).annotate(
+        shortened: QuerySet[Any] = with_errors(messages.only(*fields, *self.listed_columns(request))).annotate(
             # More characters than shown, because one_line collapses runs of spaces.
             shown_content=first_characters("content", 4 * NAME_CHARACTERS),
-            shown_error=first_characters("error", NAME_CHARACTERS + 1),
             session_title=first_characters("session__title", NAME_CHARACTERS + 1),
         )
         if "question" not in self.get_list_display(request):
@@ -252,12 +249,19 @@ class MessageAdmin(KeysetAdmin):
         return named_or_saying(request, queryset, named, term, "message", page_size(self, request)), False
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-        shows_content = "text" in columns or "answer" in columns
+        lists_runs = "question" in columns
+        runs = [row for row in rows if row.role == Message.Role.ASSISTANT]
+        found = endings(runs) if lists_runs or "outcome" in columns else {}
+        for row in rows:
+            row.ending = found.get(row.pk)
+            row.is_answer_below = lists_runs and "answer" not in columns and not row.ending.error
 
         def says(row: Any) -> dict[str, str]:
-            return {"content": one_line(row.shown_content, NAME_CHARACTERS)} if shows_content else {}
+            shown = row.is_answer_below or "text" in columns or "answer" in columns
+            return {"content": one_line(row.shown_content, NAME_CHARACTERS)} if shown else {}
 
-        return with_found(request, columns, rows, says)
+        shown = with_found(request, columns, rows, says)
+        return outcome_first(shown, "outcome") if lists_runs else shown
 
     # --- One message ----------------------------------------------------------------------------------------
 
@@ -361,25 +365,20 @@ class MessageAdmin(KeysetAdmin):
     def tokens_out(self, row: Message) -> str:
         return f"{row.output_tokens:,}" if row.output_tokens else ""
 
-    @admin.display(description=gettext_lazy("status"), empty_value="")
-    def outcome(self, row: Any) -> SafeString | None:
-        if row.failure_count:
-            failed = badge("error", _("%(count)s failed") % {"count": f"{row.failure_count:,}"})
-            url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])
-            return format_html('<a href="{}?failure">{}</a>', url, failed)
-        if row.shown_error:
-            return badge("error badge-text", one_line(shown_error(row.shown_error), NAME_CHARACTERS // 2))
-        if row.model_error_count:
-            words = ngettext("%(count)d model error", "%(count)d model errors", row.model_error_count)
-            return badge("error", words % {"count": row.model_error_count})
-        if row.is_completed:
+    @admin.display(description=gettext_lazy("failed"), empty_value="")
+    def failures(self, row: Message) -> SafeString | None:
+        if not row.failure_count:
             return None
-        status = status_of_open_message(row.session)
-        return badge(status, str(status.label))
+        url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])
+        return format_html('<a href="{}?failure">{}</a>', url, f"{row.failure_count:,}")
+
+    @admin.display(description=gettext_lazy("outcome"), empty_value="")
+    def outcome(self, row: Any) -> SafeString | None:
+        return outcome_label(row.ending.outcome) if row.ending else None
 
     @admin.display(description=gettext_lazy("duration"), empty_value="")
     def took(self, row: Message) -> SafeString:
-        return message_duration(row)
+        return listed_duration(row)
 
     @admin.display(description=gettext_lazy("cost"), empty_value="")
     def spent(self, row: Message) -> SafeString:
@@ -389,14 +388,18 @@ class MessageAdmin(KeysetAdmin):
     def ended(self, row: Message) -> SafeString:
         return moment(row.completed_at)
 
-    @admin.display(description=gettext_lazy("when"))
+    @admin.display(description=gettext_lazy("time"))
     def created(self, row: Message) -> SafeString:
         return ago(row.created_at)
 
     @admin.display(description=gettext_lazy("question"))
     def question(self, row: Any) -> SafeString:
         asked = one_line(row.shown_question, NAME_CHARACTERS)
-        return visible(asked) if asked else format_html('<span class="quiet">{}</span>', _("(no question)"))
+        name = visible(asked) if asked else format_html('<span class="quiet">{}</span>', _("(no question)"))
+        if row.ending.error:
+            kind = "bad" if row.ending.outcome == Outcome.FAILED else "quiet"
+            return name + second_line(kind, visible(one_line(row.ending.error, 2 * NAME_CHARACTERS)))
+        return name + second_line("quiet", text_of(row)) if row.is_answer_below else name
 
     @admin.display(description=gettext_lazy("answer"))
     def answer(self, row: Any) -> SafeString:

@@ -12,7 +12,6 @@ from django.utils.translation import gettext_lazy as _
 
 from messages_app.interruptions import is_interrupted
 from messages_app.models import Message, Session
-from messages_app.waiting import waiting_words
 
 from .telling import is_shell
 
@@ -82,7 +81,7 @@ def outcome_of_run(run: Message, session: Session, *, has_failed: bool) -> Outco
     return outcome_of(
         is_completed=run.is_completed,
         is_interrupted=is_interrupted(run),
-        is_waiting=not run.is_completed and waiting_words(session) != "",
+        is_waiting=not run.is_completed and session.status == Session.Status.PAUSED,
         has_failed=has_failed,
     )
 
@@ -95,7 +94,7 @@ def outcome_of_status(session: Session) -> Outcome:
         return Outcome.FAILED
     if session.status == Session.Status.ABORTED:
         return Outcome.STOPPED
-    return Outcome.WAITING if waiting_words(session) else Outcome.RUNNING
+    return Outcome.WAITING if session.status == Session.Status.PAUSED else Outcome.RUNNING
 
 
 def deciding_failure(calls: Sequence[CallFact]) -> CallFact | None:

@@ -58,7 +58,7 @@ from .conversation import SESSION_DETAILS
 from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter
 from .forms import REFUSALS, SessionForm, TagForm, add_by_ingest
 from .import_page import show_import
-from .labels import NAME_CHARACTERS, badge, found_terms, session_name
+from .labels import NAME_CHARACTERS, badge, found_terms, outcome_first, outcome_label, second_line, session_name
 from .list_filters import (
     EndUserFilter,
     SessionCostFilter,
@@ -67,6 +67,8 @@ from .list_filters import (
     SessionStatusFilter,
     TagFilter,
 )
+from .listed_runs import ENDING, endings, with_errors
+from .outcome import outcome_of_status
 from .session_outline import send_detail, send_outline, send_words
 from .session_page import show_live, show_session
 from .session_search import send_matches
@@ -126,6 +128,19 @@ def _tagged(db: Database, sessions: Sequence[Session], tag: str) -> set[UUID]:
     return changed
 
 
+def _newest_runs(rows: Iterable[Session]) -> list[Message]:
+    """Return the newest runs of sessions of a list. One query a database."""
+    of_db: dict[Database, list[UUID]] = {}
+    for row in rows:
+        if row.last_run_id is not None:
+            of_db.setdefault(Database.of_row(row), []).append(row.last_run_id)
+    return [
+        run
+        for db, keys in of_db.items()
+        for run in with_errors(db.rows(Message.objects).select_related("session").only(*ENDING)).filter(pk__in=keys)
+    ]
+
+
 @admin.register(Session)
 class SessionAdmin(KeysetAdmin):
     """The list of sessions; the page of a session shows its conversation."""
@@ -176,12 +191,10 @@ class SessionAdmin(KeysetAdmin):
         *(TagFilter, EndUserFilter, SessionDurationFilter, SessionCostFilter, OrderFilter),
         *(SessionScoreFilter, ActiveFilter, BeganFilter),
     )
-    list_display = (
-        *("name", "problems", "state", "project", "user", "messages", "calls", "took", "spent", "active", "created"),
-    )
+    list_display = (*("name", "state", "project", "user", "calls", "failures", "took", "spent", "created"),)
     columns = Columns(
         (
-            *("name", "problems", "state", "named", "project", "user", "labels", "messages", "calls", "failures"),
+            *("name", "state", "problems", "named", "project", "user", "labels", "messages", "calls", "failures"),
             *("tokens_in", "tokens_out", "took", "spent", "active", "created"),
         )
     )
@@ -216,7 +229,16 @@ class SessionAdmin(KeysetAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         db = database(request)
         fields = [
-            *("project", "external_id", "status", "message_count", "call_count", "problem_count", "duration_ms"),
+            *(
+                "project",
+                "external_id",
+                "status",
+                "last_run_id",
+                "message_count",
+                "call_count",
+                "problem_count",
+                "duration_ms",
+            ),
             *("cost", "unpriced_count", "failure_count", "input_tokens", "output_tokens", "end_user", "tags"),
             *("created_at", "active_at", "deleted_at", "deleted_by"),
         ]
@@ -252,12 +274,19 @@ class SessionAdmin(KeysetAdmin):
         return named_or_saying(request, queryset, named, term, "session", page_size(self, request)), False
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-        return with_found(request, columns, rows, lambda row: {"title": session_name(row)})
+        if "state" in columns:
+            ended = endings(_newest_runs(rows))
+            for row in rows:
+                ending = ended.get(row.last_run_id)
+                row.outcome = ending.outcome if ending else outcome_of_status(row)
+        shown = with_found(request, columns, rows, lambda row: {"title": session_name(row)})
+        return outcome_first(shown, "state")
 
     def usual_columns(self, request: HttpRequest) -> Sequence[str]:
-        # A search finds the newest first, and the places that it found take the room.
         usual = super().usual_columns(request)
-        return [name for name in usual if name != "active"] if is_searched(request) else usual
+        # The time by which they are ordered.
+        by_activity = self.order_column(request) == "active_at"
+        return ["active" if by_activity and name == "created" else name for name in usual]
 
     def order_column(self, request: HttpRequest) -> str | None:
         # A search finds the newest first.
@@ -343,16 +372,11 @@ class SessionAdmin(KeysetAdmin):
         name = marked(session_name(row), found_terms(row, "title"))
         if row.shown_title or not row.shown_question or not row.external_id:
             return name
-        # Of a session without a title, which its first question names.
-        return format_html(
-            '{} <span class="second-line quiet">{}</span>', name, visible(one_line(row.external_id, NAME_CHARACTERS))
-        )
+        return name + second_line("quiet", visible(one_line(row.external_id, NAME_CHARACTERS)))
 
-    @admin.display(description=gettext_lazy("status"))
-    def state(self, row: Session) -> SafeString:
-        # Green beside problems would read as if all went well.
-        is_mixed = row.problem_count and row.status == Session.Status.COMPLETED
-        return badge("plain" if is_mixed else row.status, row.get_status_display())
+    @admin.display(description=gettext_lazy("outcome"))
+    def state(self, row: Any) -> SafeString:
+        return outcome_label(row.outcome)
 
     @admin.display(description=gettext_lazy("external ID"), empty_value="")
     def named(self, row: Session) -> SafeString:
@@ -382,9 +406,12 @@ class SessionAdmin(KeysetAdmin):
     def calls(self, row: Session) -> str:
         return f"{row.call_count:,}"
 
-    @admin.display(description=gettext_lazy("failed calls"), empty_value="")
-    def failures(self, row: Session) -> str:
-        return f"{row.failure_count:,}" if row.failure_count else ""
+    @admin.display(description=gettext_lazy("failed"), empty_value="")
+    def failures(self, row: Session) -> SafeString | None:
+        if not row.failure_count:
+            return None
+        url = reverse("admin:traces_app_toolcall_changelist", query={"session": row.pk, "status": "error"})
+        return format_html('<a href="{}">{}</a>', url, f"{row.failure_count:,}")
 
     @admin.display(description=gettext_lazy("input tokens"), empty_value="")
     def tokens_in(self, row: Session) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -20,28 +18,19 @@ from access_app.errors import InvalidInput
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.interruptions import shown_error
 from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.queries import message_of_page
-from messages_app.safe_text import Excerpt, excerpt
-from messages_app.sql.beginnings import Beginning
 from traces_app.queries.filters import SimilarFilterSet
-from traces_app.queries.questions import question_before
 from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.similar_runs import similar_runs
 
-from .display_text import without_tool_json
-from .labels import context_in_session, session_name
-from .outcome import Outcome, outcome_of_run
-from .run_outline import read_runs, read_words
-from .session_outline import failed_runs
-from .telling_texts import telling_line
+from .labels import context_in_session
+from .listed_runs import ListedRun, read_listed
 
 RUNS_LISTED = 20
 LEAST_SCORE = 0.2
 """Runs that are less alike are not listed."""
-ANSWER_CHARACTERS = 2_000
 _SAME, _SIMILAR = 0.995, 0.5
 """From which score on a part is called the same, and similar."""
 _PARTS = (
@@ -49,19 +38,6 @@ _PARTS = (
     ("tools_score", gettext_lazy("same tools"), gettext_lazy("similar tools")),
     ("errors_score", gettext_lazy("same errors"), gettext_lazy("similar errors")),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListedRun:
-    """A run in a list: what it was asked, how it ended and what it gave."""
-
-    run: Message
-    session_name: str
-    question: str
-    outcome: Outcome
-    error: str
-    """The line that tells most of its error, or of the failure that decided; "" if it did not fail."""
-    answer: Excerpt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,34 +112,3 @@ def similar_context(db: Database, message: Message, by: SimilarBy, *, only_good:
             if UUID(one.id) in listed  # not deleted meanwhile
         ],
     }
-
-
-def read_listed(db: Database, keys: Collection[UUID]) -> dict[UUID, ListedRun]:
-    """Return runs for a list, but those that are deleted. Eight queries, or one without failures."""
-    rows: dict[UUID, Any] = (
-        db.rows(Message.objects)
-        .select_related("session")
-        .defer("content", "content_parts", "metadata", "session__metadata")
-        .annotate(
-            answer=Beginning("content", ANSWER_CHARACTERS),
-            question=Subquery(question_before(db, OuterRef("session_id"), OuterRef("pk"), 300)),
-        )
-        .in_bulk(list(keys))
-    )
-    below = read_runs(db, [key for key, run in rows.items() if run.failure_count])
-    failures = {key: below[key].ids[place] for key, place in failed_runs(db, below).items()}
-    words = read_words(db, failures.values(), message_id__in=list(failures))
-    found = {}
-    for key, run in rows.items():
-        error = telling_line(shown_error(run.error))
-        if not error and key in failures:
-            error = words[str(failures[key])].error
-        found[key] = ListedRun(
-            run=run,
-            session_name=session_name(run.session),
-            question=run.question or "",
-            outcome=outcome_of_run(run, run.session, has_failed=bool(run.error) or key in failures),
-            error=error,
-            answer=excerpt(without_tool_json(run.answer).strip()),
-        )
-    return found

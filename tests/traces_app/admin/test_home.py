@@ -206,8 +206,8 @@ def test_waiting_and_silent_runs_are_told_from_running_ones(staff: Client) -> No
     )
     Session.objects.filter(title="Open").update(updated_at=ago(minutes=40))
     assert re.search(r"Open for 2.hours no news for 40.minutes", text_of(staff.get(HOME)))
-    listed = text_of(staff.get("/admin/messages_app/message/?role=assistant&waiting=true"))
-    assert "paused" in listed
+    listed = rows_of(staff.get("/admin/messages_app/message/?role=assistant&waiting=true"))
+    assert [row[1] for row in listed] == ["Waiting"]
 
 
 @pytest.mark.usefixtures("traces")

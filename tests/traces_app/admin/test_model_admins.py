@@ -19,10 +19,11 @@ from django.test import Client
 
 from access_app.db import primary
 from access_app.models import Project
-from messages_app import writes
+from messages_app import interruptions, writes
 from messages_app.models import Message, Reference, Session
 from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
+from traces_app.admin import listed_runs
 from traces_app.events.store import record_events
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
 from traces_app.queries.schemas.contexts import ContextKind
@@ -201,7 +202,8 @@ def test_counts_of_failed_calls_link_to_the_failures(staff: Client, run: UUID) -
     page = html_of(staff.get(f"{SESSIONS}{session.pk}/change/"))
     links = [unescape(link) for link in re.findall(r'<a [^>]*href="([^"]*toolcall/[?]session=[^"]+)"', page)]
     assert links == [f"{CALLS}?session={session.pk}&status=error"]
-    problems = links_of(staff.get(SESSIONS))["1"]
+    assert links_of(staff.get(SESSIONS))["1"] == links[0]
+    problems = links_of(staff.get(f"{SESSIONS}?columns=problems"))["1"]
     assert f'href="{page_of(run)}?failure"' in html_of(staff.get(problems))
     (row,) = rows_of(staff.get(f"{CALLS}?session={session.pk}&status=error"))
     assert row[0] == "get_weather"
@@ -242,8 +244,13 @@ def test_runs_are_a_list_of_their_own(staff: Client, run: UUID) -> None:
     assert "<title>Runs" in html_of(runs)
     (row,) = rows_of(runs)
     # One knows a run by what was asked.
-    assert row[:2] == [question()["content"], answer()["content"]]
-    assert headings_of(runs)[:3] == ["question", "answer", "outcome"]
+    assert row[:2] == [f"{question()['content']} unknown city", "Failed"]
+    assert headings_of(runs) == ["outcome", "question", "took", "tokens", "spent", "failures", "created", "in_session"]
+    (row,) = rows_of(staff.get(f"{MESSAGES}?role=assistant&columns=answer"))
+    assert row == [f"{question()['content']} unknown city", answer()["content"]]
+    Project.objects.create(slug="another")
+    assert headings_of(staff.get(f"{MESSAGES}?role=assistant"))[-1] == "project"
+    assert "project" not in headings_of(staff.get(f"{MESSAGES}?role=assistant&project=owner"))
     assert {"text", "who", "problems"}.isdisjoint(headings_of(runs))
     assert "Add message" not in links_of(runs)
     assert text_of(staff.get(MESSAGES)).startswith("Messages")
@@ -256,7 +263,43 @@ def test_runs_without_texts_say_what_they_lack(staff: Client, project: Project) 
     silent = answer(content="", is_completed=True, created_at=NOON + timedelta(minutes=1))
     store(project, question(), silent, external_id="silent")
     rows = [row[:2] for row in rows_of(staff.get(f"{MESSAGES}?role=assistant"))]
-    assert rows == [[question()["content"], "(no text)"], ["(no question)", "(no text yet)"]]
+    assert rows == [
+        [f"{question()['content']} unknown city", "Failed"],
+        ["(no question) (no text yet)", "Running"],
+    ]
+    ToolCall.objects.update(status="success")
+    Message.objects.update(failure_count=0)
+    (silent_row, _begun) = rows_of(staff.get(f"{MESSAGES}?role=assistant"))
+    assert silent_row[:2] == [f"{question()['content']} (no text)", "Done"]
+
+
+def test_lists_have_the_outcomes_of_the_pages_of_runs(
+    staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def called(*errors: str) -> list[dict[str, Any]]:
+        return [{"tool_calls": [{"name": "refund", "result": {"error": error}} for error in errors]}]
+
+    def outcomes(url: str) -> dict[str, str]:
+        return {row[0]: row[1] for row in rows_of(staff.get(url))}
+
+    ended: dict[str, dict[str, Any]] = {
+        "bad": {"agent_steps": called("", "no <b>account")},
+        "good": {"agent_steps": called("no account", "")},
+        "broken": {"agent_steps": called(""), "error": "out of memory"},
+        "stopped": {"agent_steps": [], "error": "Stopped.", "health": [interruptions.FLAG]},
+    }
+    for name, fields in ended.items():
+        store(project, question(content=name), answer(content="Paid.", **fields), external_id=name, title=name)
+    expected = {"bad": "Failed", "good": "Done", "broken": "Failed", "stopped": "Stopped"}
+    assert outcomes(SESSIONS) == expected
+    runs = outcomes(f"{MESSAGES}?role=assistant")
+    below = {"bad": "no <b>account", "good": "Paid.", "broken": "out of memory", "stopped": "Stopped."}
+    assert runs == {f"{name} {text}": expected[name] for name, text in below.items()}
+    for run in Message.objects.filter(role="assistant").select_related("session"):
+        assert f"outcome-{expected[run.session.title].lower()}" in html_of(staff.get(page_of(run.pk)))
+    # What a page has no time to read is not called good.
+    monkeypatch.setattr(listed_runs, "ROWS_READ", 2)
+    assert set(outcomes(SESSIONS).values()) == {"Failed", "Stopped"}
 
 
 def test_run_time_of_a_session_is_told_from_an_unknown_one(staff: Client, project: Project) -> None:
@@ -276,7 +319,9 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     page = page_of(UUID(str(outcome.messages[1].id)))
     # Without an end, the page and the lists show the same sum, and say that it is one.
     assert "Duration 12.0 s in all steps Tool time 12.0 s" in text_of(staff.get(page))
-    assert "12.0 s in all steps" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
+    runs = staff.get(f"{MESSAGES}?role=assistant")
+    assert "12.0 s" in rows_of(runs)[0]
+    assert '<abbr title="Sum of the durations of its steps, because its end is unknown">12.0 s</abbr>' in html_of(runs)
     assert "12.0 s in all steps" in text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
     completed = answer(external_id="a2", completed_at=NOON + timedelta(seconds=99))
     store(project, question(), answer(agent_steps=steps), completed)
@@ -719,7 +764,7 @@ def test_paused_run_shows_what_it_waits_for(staff: Client, project: Project) -> 
 def test_failed_call_in_the_list_links_to_its_run(staff: Client, run: UUID) -> None:
     response = staff.get(f"{CALLS}?status=error")
     session = Session.objects.get()
-    assert rows_of(response) == [["get_weather", "unknown city", str(session), "owner", "12 ms", ago(NOON)]]
+    assert rows_of(response) == [["get_weather", "unknown city", str(session), "12 ms", ago(NOON)]]
     failed = ToolCall.objects.get(status="error")
     link = links_of(response)["get_weather"]
     assert link == f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
