@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -47,10 +48,15 @@ from .filters import (
     CallToolFilter,
     MessageIdFilter,
 )
-from .labels import NAME_CHARACTERS, badge, found_terms
+from .labels import NAME_CHARACTERS, found_terms
+from .outcome import Outcome
 from .periods import page_of_period
 from .run_page import url_in_run
 from .text_search import named_or_saying, with_found
+
+ERROR_CHARACTERS = 2 * NAME_CHARACTERS
+_OUTCOMES: Mapping[str, Outcome] = {ToolCall.Status.ERROR: Outcome.FAILED, ToolCall.Status.PENDING: Outcome.RUNNING}
+"""The outcomes that look like a status."""
 
 
 def show_errors(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
@@ -161,7 +167,7 @@ class ToolCallAdmin(KeysetAdmin):
         def says(row: Any) -> dict[str, str]:
             shown = {"tool": str(row.tool)}
             if "error" in columns:
-                shown["error"] = one_line(row.shown_error, NAME_CHARACTERS)
+                shown["error"] = one_line(row.shown_error, ERROR_CHARACTERS)
             return shown
 
         return with_found(request, columns, rows, says)
@@ -187,14 +193,15 @@ class ToolCallAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, row: ToolCall) -> SafeString:
-        return badge(row.status, row.get_status_display())
+        kind = _OUTCOMES.get(row.status, Outcome.DONE)
+        return format_html('<strong class="outcome outcome-{}">{}</strong>', kind, capfirst(row.get_status_display()))
 
     @admin.display(description=gettext_lazy("error"))
     def error(self, row: Any) -> SafeString:
         if not row.shown_error:
             return visible("")
-        shown = marked(one_line(row.shown_error, NAME_CHARACTERS), found_terms(row, "error"))
-        return format_html('<a href="{}">{}</a>', _address(row), shown)
+        shown = marked(one_line(row.shown_error, ERROR_CHARACTERS), found_terms(row, "error"))
+        return format_html('<a class="bad" href="{}">{}</a>', _address(row), shown)
 
     @admin.display(description=gettext_lazy("session"))
     def in_session(self, row: Any) -> SafeString:

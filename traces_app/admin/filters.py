@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from access_app.roles import access
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.admin.filters import (
     MANY,
+    Chip,
     InvalidFilter,
     NameFilter,
     RangeListFilter,
@@ -33,6 +35,7 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import is_plain
 from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool, ToolCall
+from traces_app.queries.error_groups import pattern_of_call
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
 from traces_app.queries.step_names import StepNames, newest_names
 
@@ -228,8 +231,15 @@ class CallErrorGroupFilter(NameFilter):
     parameter_name = "error_group"
 
     def shown_value(self) -> str:
-        """Return enough of the hash to tell groups apart: what their errors say is in each row."""
+        """Return enough of the hash to tell groups apart, for a list without a row."""
         return f"{self.value[:8]}…"
+
+    def chips(self, changelist: ChangeList) -> Iterator[Chip]:
+        """Yield the chip with the error of the group, which is that of each row. One query."""
+        for chip in super().chips(changelist):
+            row = next(iter(changelist.result_list), None)
+            pattern = row and pattern_of_call(Database.of_row(row), row.pk)
+            yield replace(chip, text=pattern or chip.text)
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
         found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"error_group": name})

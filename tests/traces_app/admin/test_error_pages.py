@@ -52,7 +52,10 @@ def test_groups_lead_to_their_calls_and_examples(staff: Client) -> None:
     assert text.index("timeout after # s new error 3") < text.index("no <b>key</b> 'a' new error 1")
     assert "search 2 read 1" in text
     assert "no disk" not in text
-    assert len(rows_of(staff.get(target(page, "timeout after #")))) == 3
+    calls = staff.get(target(page, "timeout after #"))
+    assert len(rows_of(calls)) == 3
+    assert "error group timeout after # s" in text_of(calls)
+    assert "no <b>key</b>" in text_of(staff.get(target(page, "no <b>key</b>")))
     assert "timeout after 9 s" in text_of(staff.get(target(page, "timeout after 9 s").partition("#")[0]))
 
 
