@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -182,12 +182,15 @@ class CreatedFilter(BarFilter):
     parameter_names: Sequence[str] = ("created", "created_after", "created_before")
     """The names for the period, the lower bound and the upper bound."""
 
-    PERIODS: Sequence[tuple[str, Promise, timedelta]] = (
+    PERIODS: Sequence[tuple[str, Promise, timedelta | None]] = (
         ("1h", _("Last hour"), timedelta(hours=1)),
+        ("today", _("Today"), None),
+        ("yesterday", _("Yesterday"), None),
         ("24h", _("Last 24 hours"), timedelta(hours=24)),
         ("7d", _("Last 7 days"), timedelta(days=7)),
         ("30d", _("Last 30 days"), timedelta(days=30)),
     )
+    """The days are those of the reader's zone."""
 
     @property
     def contradiction(self) -> str:
@@ -209,11 +212,14 @@ class CreatedFilter(BarFilter):
         of_period, after, before = self.parameter_names
         # The API has no periods: what they mean now, to the second.
         lower = [_instant(self.given[after], self.title)] if after in self.given else []
+        upper = [_instant(self.given[before], self.title)] if before in self.given else []
         if of_period in self.given:
-            lower.append(timezone.now().replace(microsecond=0) - _length_of(self.given[of_period], self.title))
+            begin, end = _bounds_of(self.given[of_period], self.title)
+            lower.append(begin.replace(microsecond=0))
+            upper += [end] if end else []
         found = {after: _iso(max(lower))} if lower else {}
-        if before in self.given:
-            found[before] = _iso(_instant(self.given[before], self.title))
+        if upper:
+            found[before] = _iso(min(upper))
         return found
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
@@ -236,11 +242,15 @@ class CreatedFilter(BarFilter):
         period, after, before = (self.given.get(name) for name in self.parameter_names)
         bounds: dict[str, datetime] = {}
         if period:
-            bounds[f"{column}__gte"] = timezone.now() - _length_of(period, self.title)
+            begin, end = _bounds_of(period, self.title)
+            bounds[f"{column}__gte"] = begin
+            if end:
+                bounds[f"{column}__lt"] = end
         if after:
             bounds[f"{column}__gte"] = max(_instant(after, self.title), bounds.get(f"{column}__gte", ids.EPOCH))
         if before:
-            bounds[f"{column}__lt"] = _instant(before, self.title)
+            limit = _instant(before, self.title)
+            bounds[f"{column}__lt"] = min(limit, bounds.get(f"{column}__lt", limit))
         return bounds
 
 
@@ -288,7 +298,8 @@ def created_ids(parameters: Mapping[str, str], title: str | Promise = CreatedFil
     """Return the range of ids for the parameters of CreatedFilter. Raise InvalidFilter."""
     chosen = IdRange()
     if period := parameters.get("created"):
-        chosen &= IdRange(lower=ids.first_id_at(timezone.now() - _length_of(period, title)))
+        begin, end = _bounds_of(period, title)
+        chosen &= IdRange(lower=ids.first_id_at(begin), upper=ids.first_id_at(end) if end else None)
     if after := parameters.get("created_after"):
         chosen &= IdRange(lower=ids.first_id_at(_instant(after, title)))
     if before := parameters.get("created_before"):
@@ -481,11 +492,21 @@ def parameters_of(list_filter: type[BarFilter]) -> Sequence[str]:
     return list_filter.parameter_names or (list_filter.parameter_name,)
 
 
-def _length_of(period: str, title: str | Promise) -> timedelta:
+def _bounds_of(period: str, title: str | Promise) -> tuple[datetime, datetime | None]:
+    """Return when a period begins, and when it ends if that is not now. Raise InvalidFilter."""
     for name, _label, length in CreatedFilter.PERIODS:
-        if name == period:
-            return length
+        if name == period and length is not None:
+            return timezone.now() - length, None
+    today = timezone.localdate()
+    if period == "today":
+        return _midnight(today), None
+    if period == "yesterday":
+        return _midnight(today - timedelta(days=1)), _midnight(today)
     raise InvalidFilter(title, period, one_of(name for name, _label, _length in CreatedFilter.PERIODS))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time.min, timezone.get_current_timezone())
 
 
 def _instant(text: str, title: str | Promise) -> datetime:

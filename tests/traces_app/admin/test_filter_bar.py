@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth.models import User
@@ -17,6 +18,7 @@ from django.test import Client
 from access_app.db import primary
 from access_app.models import Project, Role
 from access_app.roles import grant_role
+from messages_app.admin.time_zones import COOKIE
 from messages_app.models import ListColumns, SavedView
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import answer, question, store
@@ -195,6 +197,29 @@ def test_time_of_a_list_becomes_times_of_the_api(staff: Client, project: Project
     assert "Not in the API: order." in text_of(page)
     command = unescape(re.findall(r"<code>(curl.*?)</code>", html_of(staff.get(f"{MESSAGES}?q=a%27b")))[0])
     assert parse_qs(urlsplit(shlex.split(command)[-1]).query) == {"q": ["a'b"]}
+
+
+@pytest.mark.parametrize("url", [MESSAGES, SESSIONS])
+def test_today_and_yesterday_are_days_of_the_reader(staff: Client, project: Project, url: str) -> None:
+    zone = "Pacific/Kiritimati"  # 14 hours before UTC
+    staff.cookies[COOKIE] = zone
+    midnight = datetime.combine(datetime.now(ZoneInfo(zone)), time.min, ZoneInfo(zone))
+    minute = timedelta(minutes=1)
+    for name, at in (
+        ("before", midnight - timedelta(days=1) - minute),
+        ("yesterday", midnight - minute),
+        ("today", midnight),
+    ):
+        store(project, question(created_at=at.isoformat()), external_id=name, title=name)
+    for period in ("yesterday", "today"):
+        page = staff.get(f"{url}?created={period}")
+        assert (len(rows_of(page)), f"selected>{period.capitalize()}<" in html_of(page)) == (1, True)
+        given = parse_qs(urlsplit(api_of(page)).query)
+        begin = midnight if period == "today" else midnight - timedelta(days=1)
+        assert datetime.fromisoformat(given["created_after"][0]) == begin
+        assert given.get("created_before") == (
+            None if period == "today" else [f"{midnight.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"]
+        )
 
 
 def test_empty_list_says_what_was_searched(staff: Client, project: Project) -> None:
