@@ -256,7 +256,8 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
         "question": _question_of(db, message),
         "good_run": _last_good_run(db, message),
         "alike": alike[:MOST_ALIKE],
-        "candidates": sorted(listed.values(), key=lambda each: each.run.pk, reverse=True),
+        # What went well tells more beside a failure.
+        "candidates": sorted(listed.values(), key=lambda each: (each.outcome == Outcome.FAILED, -each.run.pk.int)),
     }
 
 
