@@ -379,7 +379,8 @@ def _listed(rows: QuerySet[Message]) -> QuerySet[Message]:
         rows.select_related("session")
         .annotate(error_text=Beginning("error", _ERROR_CHARACTERS))
         .only(
-            *("created_at", "completed_at", "duration_ms", "failure_count", "model_error_count", "call_count"),
+            *("created_at", "completed_at", "is_completed", "duration_ms"),
+            *("failure_count", "model_error_count", "call_count"),
             *(
                 "session__title",
                 "session__external_id",

@@ -108,7 +108,8 @@ class AutoSchema(SpectacularAutoSchema):
     view: Any
 
     def get_operation_id(self) -> str:
-        action = self.view.action
+        # A view without actions is of the project that Tracesite is in.
+        action = getattr(self.view, "action", self.method.lower())
         parts = [part for part in self.path.partition("/api/v1/")[2].split("/") if part != action]
         # The path ends with a slash, so that each part has one behind it.
         words = [
@@ -119,7 +120,7 @@ class AutoSchema(SpectacularAutoSchema):
         return "_".join([_VERBS.get(action, action), *words]).replace("-", "_")
 
     def get_tags(self) -> list[str]:
-        return [self.view.tag]
+        return [self.view.tag] if hasattr(self.view, "tag") else super().get_tags()
 
     def get_summary(self) -> str:
         return self._sentences()[0]

@@ -33,7 +33,7 @@ def run(project: Project) -> Message:
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 def test_numbers_have_separators_in_every_language(staff: Client, run: Message, language: str) -> None:
     staff.cookies["django_language"] = language
-    assert rows_of(staff.get(SESSIONS))[0][5:7] == ["7,059", "1,234"]
+    assert rows_of(staff.get(f"{SESSIONS}?columns=name,messages,calls"))[0][-2:] == ["7,059", "1,234"]
     page = text_of(staff.get(f"{SESSIONS}{run.session_id}/change/"))
     assert all(number in page for number in ("431,850", "404,850", "27,000"))
     assert "1,100" in page

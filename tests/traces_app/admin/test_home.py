@@ -147,7 +147,10 @@ def test_failing_tools_are_in_the_order_of_their_page_which_has_the_others(staff
 
 def test_parameters_that_are_not_valid_are_warned_of_once(staff: Client, project: Project) -> None:
     warned = text_of(staff.get(f"{HOME}?created=zzz&project=zzz"))
-    assert "Invalid filter: time “zzz”. Use one of: 1h, 24h, 7d, 30d. The last 24 hours are shown." in warned
+    assert (
+        "Invalid filter: time “zzz”. Use one of: 1h, today, yesterday, 24h, 7d, 30d. The last 24 hours are shown."
+        in warned
+    )
     assert "Project “zzz” cannot be chosen here. All projects are shown." in warned
     assert "zzz" not in text_of(staff.get(HOME))
 

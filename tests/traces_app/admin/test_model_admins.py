@@ -661,8 +661,12 @@ def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None
     assert links_of(staff.get(page))["ValueError: no"] == page_of(newest.get().pk)
     newest.update(health=["interrupted"])
     assert header_of(staff.get(page)).startswith("Stopped")
-    newest.update(is_completed=False, error="", content="")
+    later += timedelta(hours=1)
+    store(project, answer(external_id="a3", created_at=later, agent_steps=[], content="", is_completed=False))
     assert header_of(staff.get(page)) == "Running Not finished yet."
+    # The session ended without an end of that run.
+    store(project, status="completed")
+    assert header_of(staff.get(page)) == "Done"
 
 
 def test_session_without_runs_ends_as_its_status(staff: Client, project: Project) -> None:
