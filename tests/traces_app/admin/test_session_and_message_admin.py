@@ -307,7 +307,10 @@ def test_number_filter_is_a_number_field_that_keeps_its_value(staff: Client, pro
     [
         ("status=good", "Invalid filter: status “good”. Use one of: "),
         ("has_errors=maybe", "Invalid filter: problems “maybe”. Use one of: true, false. The full list is shown."),
-        ("created=1y", "Invalid filter: start time “1y”. Use one of: 1h, 24h, 7d, 30d. The full list is shown."),
+        (
+            "created=1y",
+            "Invalid filter: start time “1y”. Use one of: 1h, today, yesterday, 24h, 7d, 30d. The full list is shown.",
+        ),
         (
             "created_after=yesterday",
             "Invalid filter: start time “yesterday”. Use a date or a time since 1970, such as 2026",
