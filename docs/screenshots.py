@@ -113,6 +113,8 @@ def take(url: str, password: str) -> None:
             page.locator(".run-row-error").first.click()
             page.locator(".run-panel .run-value-error").wait_for()
             shoot(page, IMAGES / f"run-{name}.png")
+            visit(page, *PAGES["compare"])
+            shoot(page, IMAGES / f"compare-{name}.png")
             page.goto("/admin/traces_app/tool/statistics/?created=7d")
             shoot(page, IMAGES / f"tools-{name}.png")
             page.context.close()
@@ -128,10 +130,14 @@ def take(url: str, password: str) -> None:
 def take_pages(page: Page, password: str, kind: str) -> None:
     log_in(page, password)
     for name, (address, *clicks) in [*PAGES.items()][: None if kind == "en-light-wide" else 6]:
-        page.goto(address)
-        for click in clicks:
-            page.locator(click).locator("visible=true").first.click()
+        visit(page, address, *clicks)
         shoot(page, EVERY / f"{name}-{kind}.png")
+
+
+def visit(page: Page, address: str, *clicks: str) -> None:
+    page.goto(address)
+    for click in clicks:
+        page.locator(click).locator("visible=true").first.click()
 
 
 def log_in(page: Page, password: str) -> None:
