@@ -7,9 +7,9 @@ each of them but the durations, which are compared row by row; a list that takes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -42,6 +42,8 @@ ORDER, BY_ACTIVITY = "order", "activity"
 # Maximum number of projects or names that a page offers; others can be typed in.
 MANY = 200
 ACCEPTED_TIMES = _("Use a date or a time since 1970, such as 2026-11-27 or 2026-11-27T20:30.")
+Times = tuple[datetime | None, datetime | None]
+"""Two bounds, of which the upper one is exclusive; None is unbounded."""
 REVERSED_TIMES = _("“From” must be earlier than “Until”.")
 
 
@@ -182,15 +184,15 @@ class CreatedFilter(BarFilter):
     parameter_names: Sequence[str] = ("created", "created_after", "created_before")
     """The names for the period, the lower bound and the upper bound."""
 
-    PERIODS: Sequence[tuple[str, Promise, timedelta | None]] = (
-        ("1h", _("Last hour"), timedelta(hours=1)),
-        ("today", _("Today"), None),
-        ("yesterday", _("Yesterday"), None),
-        ("24h", _("Last 24 hours"), timedelta(hours=24)),
-        ("7d", _("Last 7 days"), timedelta(days=7)),
-        ("30d", _("Last 30 days"), timedelta(days=30)),
+    PERIODS: Sequence[tuple[str, Promise, Callable[[datetime], Times]]] = (
+        ("1h", _("Last hour"), lambda now: (now - timedelta(hours=1), None)),
+        ("today", _("Today"), lambda now: (_midnight(now, 0), None)),
+        ("yesterday", _("Yesterday"), lambda now: (_midnight(now, 1), _midnight(now, 0))),
+        ("24h", _("Last 24 hours"), lambda now: (now - timedelta(hours=24), None)),
+        ("7d", _("Last 7 days"), lambda now: (now - timedelta(days=7), None)),
+        ("30d", _("Last 30 days"), lambda now: (now - timedelta(days=30), None)),
     )
-    """The days are those of the reader's zone."""
+    """The names, and when each begins and ends, None for now."""
 
     @property
     def contradiction(self) -> str:
@@ -209,18 +211,10 @@ class CreatedFilter(BarFilter):
         return ", ".join(part for part in (label, range_) if part)
 
     def api_parameters(self) -> Mapping[str, str]:
-        of_period, after, before = self.parameter_names
         # The API has no periods: what they mean now, to the second.
-        lower = [_instant(self.given[after], self.title)] if after in self.given else []
-        upper = [_instant(self.given[before], self.title)] if before in self.given else []
-        if of_period in self.given:
-            begin, end = _bounds_of(self.given[of_period], self.title)
-            lower.append(begin.replace(microsecond=0))
-            upper += [end] if end else []
-        found = {after: _iso(max(lower))} if lower else {}
-        if upper:
-            found[before] = _iso(min(upper))
-        return found
+        lower, upper = _times(self.given, self.parameter_names, self.title, timezone.now().replace(microsecond=0))
+        _period, after, before = self.parameter_names
+        return {name: _iso(time) for name, time in ((after, lower), (before, upper)) if time}
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """Yield one dict with the context of the template."""
@@ -239,19 +233,8 @@ class CreatedFilter(BarFilter):
 
     def times(self, column: str) -> dict[str, datetime]:
         """Return the bounds as filter arguments on a column with times."""
-        period, after, before = (self.given.get(name) for name in self.parameter_names)
-        bounds: dict[str, datetime] = {}
-        if period:
-            begin, end = _bounds_of(period, self.title)
-            bounds[f"{column}__gte"] = begin
-            if end:
-                bounds[f"{column}__lt"] = end
-        if after:
-            bounds[f"{column}__gte"] = max(_instant(after, self.title), bounds.get(f"{column}__gte", ids.EPOCH))
-        if before:
-            limit = _instant(before, self.title)
-            bounds[f"{column}__lt"] = min(limit, bounds.get(f"{column}__lt", limit))
-        return bounds
+        lower, upper = _times(self.given, self.parameter_names, self.title, timezone.now())
+        return {f"{column}__{lookup}": time for lookup, time in (("gte", lower), ("lt", upper)) if time}
 
 
 class BeganFilter(CreatedFilter):
@@ -296,15 +279,8 @@ class OrderFilter(ChoiceFilter):
 
 def created_ids(parameters: Mapping[str, str], title: str | Promise = CreatedFilter.title) -> IdRange:
     """Return the range of ids for the parameters of CreatedFilter. Raise InvalidFilter."""
-    chosen = IdRange()
-    if period := parameters.get("created"):
-        begin, end = _bounds_of(period, title)
-        chosen &= IdRange(lower=ids.first_id_at(begin), upper=ids.first_id_at(end) if end else None)
-    if after := parameters.get("created_after"):
-        chosen &= IdRange(lower=ids.first_id_at(_instant(after, title)))
-    if before := parameters.get("created_before"):
-        chosen &= IdRange(upper=ids.first_id_at(_instant(before, title)))
-    return chosen
+    lower, upper = _times(parameters, CreatedFilter.parameter_names, title, timezone.now())
+    return IdRange(lower=ids.first_id_at(lower) if lower else None, upper=ids.first_id_at(upper) if upper else None)
 
 
 def ids_of_page(request: HttpRequest) -> IdRange:
@@ -492,20 +468,25 @@ def parameters_of(list_filter: type[BarFilter]) -> Sequence[str]:
     return list_filter.parameter_names or (list_filter.parameter_name,)
 
 
-def _bounds_of(period: str, title: str | Promise) -> tuple[datetime, datetime | None]:
-    """Return when a period begins, and when it ends if that is not now. Raise InvalidFilter."""
-    for name, _label, length in CreatedFilter.PERIODS:
-        if name == period and length is not None:
-            return timezone.now() - length, None
-    today = timezone.localdate()
-    if period == "today":
-        return _midnight(today), None
-    if period == "yesterday":
-        return _midnight(today - timedelta(days=1)), _midnight(today)
-    raise InvalidFilter(title, period, one_of(name for name, _label, _length in CreatedFilter.PERIODS))
+def _times(parameters: Mapping[str, str], names: Sequence[str], title: str | Promise, now: datetime) -> Times:
+    """Return the narrowest bounds that the period, the lower and the upper bound of these names set. Raise InvalidFilter."""
+    period, after, before = (parameters.get(name) for name in names)
+    begin, end = _period_at(period, title, now) if period else (None, None)
+    lower = [time for time in (begin, _instant(after, title) if after else None) if time]
+    upper = [time for time in (end, _instant(before, title) if before else None) if time]
+    return max(lower, default=None), min(upper, default=None)
 
 
-def _midnight(day: date) -> datetime:
+def _period_at(name: str, title: str | Promise, now: datetime) -> Times:
+    for known, _label, times_at in CreatedFilter.PERIODS:
+        if known == name:
+            return times_at(now)
+    raise InvalidFilter(title, name, one_of(known for known, _label, _times_at in CreatedFilter.PERIODS))
+
+
+def _midnight(now: datetime, days_before: int) -> datetime:
+    """Return the beginning of a day of the reader."""
+    day = timezone.localdate(now) - timedelta(days=days_before)
     return datetime.combine(day, time.min, timezone.get_current_timezone())
 
 
