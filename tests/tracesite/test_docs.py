@@ -30,6 +30,7 @@ def test_docs_page_loads_own_files_only() -> None:
     assert loaded == [
         "/static/tracesite/icon.svg",
         "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui.css",
+        "/static/tracesite/tokens.css",
         "/static/tracesite/docs.css",
         "/static/admin/js/theme.js",
         "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js",
