@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
@@ -121,7 +122,7 @@ def projects_visible_to(request: Request) -> QuerySet[Project]:
     return visible_to(Project.objects.all(), project_scope(request), field="pk")
 
 
-def project_in(request: Request, scope: ProjectScope, slug: str, field: str = "project") -> Project:
+def project_in(request: Request | HttpRequest, scope: ProjectScope, slug: str, field: str = "project") -> Project:
     """Return the project with this slug. Raise NotFound, for `field`, if it does not exist or is not in the scope."""
     # PostgreSQL takes no NUL, and no slug has one.
     project = None if "\x00" in slug else visible_to(Project.objects.all(), scope, field="pk").filter(slug=slug).first()

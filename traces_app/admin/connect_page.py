@@ -17,9 +17,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.audit.trail import actor_of, note_entry
+from access_app.errors import NotFound
 from access_app.keys import create_key
 from access_app.models import Project, Role, Scope
 from access_app.mounting import base_path
+from access_app.permissions import project_in
 from access_app.program import program
 from access_app.readable_pages import readable_on_page
 from access_app.roles import access
@@ -185,12 +187,10 @@ def show_connect(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse
         if not access(request).allows(Role.OWNER):
             raise PermissionDenied
         key_project = request.POST.get("project", "")
-        owned = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
-        project = None if "\x00" in key_project else owned.filter(slug=key_project).first()
-        if project is None:
-            words = {"slug": key_project[:64]}
-            text = _("Project “%(slug)s” does not exist, or you have no access to it.") % words
-            model_admin.message_user(request, text, messages.ERROR)
+        try:
+            project = project_in(request, access(request).scope(Role.OWNER), key_project)
+        except NotFound as error:
+            model_admin.message_user(request, error.message, messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         assert request.user.is_authenticated, "the admin lets nobody else in"
         actor = actor_of(request)

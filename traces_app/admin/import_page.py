@@ -17,8 +17,9 @@ from django.views.decorators.csrf import csrf_protect
 from access_app.audit.trail import actor_of, note_objects
 from access_app.conf import conf
 from access_app.db import Database
-from access_app.errors import ApiError, NotFound
+from access_app.errors import ApiError
 from access_app.models import AuditAction, Project, Role
+from access_app.permissions import project_in
 from access_app.readable_pages import readable_on_page
 from access_app.request_database import database, use_database_of
 from access_app.roles import access
@@ -70,12 +71,7 @@ def show_import(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponseB
 def _imported(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
     slug = request.POST.get("project", "")
     try:
-        project = next((one for one in _projects(request) if one.slug == slug), None)
-        if project is None:
-            raise NotFound(
-                _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]},
-                field="project",
-            )
+        project = project_in(request, access(request).scope(Role.EDITOR), slug)
         use_database_of(request, project.pk)
         db = database(request)
         reports = import_files(db, sources_of(request.FILES.getlist("file")), project.pk)
