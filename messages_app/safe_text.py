@@ -267,18 +267,18 @@ def moment(instant: datetime | None) -> SafeString:
     """
     if instant is None:
         return mark_safe("")
-    utc = instant.astimezone(UTC)
-    title, shown = (f"{time:%Y-%m-%d %H:%M:%S}" for time in (utc, timezone.localtime(instant)))
-    return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), title, shown)
+    return _time(instant, f"{timezone.localtime(instant):%Y-%m-%d %H:%M:%S}")
 
 
 def ago(instant: datetime) -> SafeString:
     """Format how long ago an aware time was, in one unit: "9 hours ago". Its title has the time in UTC; times.js adds more."""
+    return _time(instant, _("%(time)s ago") % {"time": timesince(instant, depth=1)})
+
+
+def _time(instant: datetime, shown: str) -> SafeString:
     utc = instant.astimezone(UTC)
-    words = _("%(time)s ago") % {"time": timesince(instant, depth=1)}
-    return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S}", words
-    )
+    title = f"{utc:%Y-%m-%d %H:%M:%S}"
+    return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), title, shown)
 
 
 def first_characters(field: str, limit: int) -> Beginning:

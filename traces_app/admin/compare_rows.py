@@ -25,6 +25,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import pg_text
 
 from .display_text import without_tool_json
+from .labels import counts_in_words
 from .run_outline import RowWords, read_words
 from .run_tree import Key, step_numbers
 from .telling import LONGEST as LONGEST_WORDS
@@ -119,7 +120,7 @@ class Rows:
             (left, ngettext("%(number)s only left", "%(number)s only left", left)),
             (right, ngettext("%(number)s only right", "%(number)s only right", right)),
         )
-        return " · ".join(text % {"number": number} for number, text in words if number)
+        return counts_in_words(words)
 
     @property
     def parts(self) -> Iterator[tuple[Sequence[Row], bool]]:

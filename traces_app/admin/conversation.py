@@ -123,9 +123,11 @@ def _duration(db: Database, session_id: UUID) -> int | None:
     alive = db.rows(Message.with_deleted).filter(session_id=session_id, deleted_at__isnull=True)
     columns = alive.values_list("created_at", "completed_at", "duration_ms", "is_completed")
     first, last = columns.order_by("pk").first(), columns.order_by("-pk").first()
-    if first is None or last is None or not last[3]:
+    if first is None or last is None:
         return None
-    begun, completed_at, duration_ms, _is_completed = last
+    begun, completed_at, duration_ms, is_completed = last
+    if not is_completed:
+        return None
     end = completed_at or begun + timedelta(milliseconds=duration_ms or 0)
     return round(max((end - first[0]).total_seconds(), 0) * 1000) or None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -67,6 +67,11 @@ def context_in_session(
 def badge(kind: str, text: str) -> SafeString:
     """Return a coloured label; the colours are in tracesite/admin.css."""
     return format_html('<span class="badge badge-{}">{}</span>', kind, visible(text))
+
+
+def counts_in_words(counts: Iterable[tuple[int, str]]) -> str:
+    """Return how many there are of several things, each with its text for `%(number)s`, but of those that are none."""
+    return " · ".join(text % {"number": number} for number, text in counts if number)
 
 
 def outcome_label(outcome: Outcome) -> SafeString:

@@ -70,7 +70,7 @@ from .list_filters import (
 from .listed_runs import ENDING, endings, with_errors
 from .outcome import outcome_of_status
 from .session_outline import send_detail, send_outline, send_words
-from .session_page import show_live, show_session
+from .session_page import show_live, show_session, url_of_failures
 from .session_search import send_matches
 from .snapshot_pages import show_snapshots
 from .span_page import show_spans_of_session
@@ -191,7 +191,7 @@ class SessionAdmin(KeysetAdmin):
         *(TagFilter, EndUserFilter, SessionDurationFilter, SessionCostFilter, OrderFilter),
         *(SessionScoreFilter, ActiveFilter, BeganFilter),
     )
-    list_display = (*("name", "state", "project", "user", "calls", "failures", "took", "spent", "created"),)
+    list_display = ("name", "state", "project", "user", "calls", "failures", "took", "spent", "created")
     columns = Columns(
         (
             *("name", "state", "problems", "named", "project", "user", "labels", "messages", "calls", "failures"),
@@ -229,16 +229,8 @@ class SessionAdmin(KeysetAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         db = database(request)
         fields = [
-            *(
-                "project",
-                "external_id",
-                "status",
-                "last_run_id",
-                "message_count",
-                "call_count",
-                "problem_count",
-                "duration_ms",
-            ),
+            *("project", "external_id", "status", "last_run_id", "message_count", "call_count", "problem_count"),
+            "duration_ms",
             *("cost", "unpriced_count", "failure_count", "input_tokens", "output_tokens", "end_user", "tags"),
             *("created_at", "active_at", "deleted_at", "deleted_by"),
         ]
@@ -410,8 +402,7 @@ class SessionAdmin(KeysetAdmin):
     def failures(self, row: Session) -> SafeString | None:
         if not row.failure_count:
             return None
-        url = reverse("admin:traces_app_toolcall_changelist", query={"session": row.pk, "status": "error"})
-        return format_html('<a href="{}">{}</a>', url, f"{row.failure_count:,}")
+        return format_html('<a href="{}">{}</a>', url_of_failures(row), f"{row.failure_count:,}")
 
     @admin.display(description=gettext_lazy("input tokens"), empty_value="")
     def tokens_in(self, row: Session) -> str:

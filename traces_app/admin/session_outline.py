@@ -64,11 +64,7 @@ class PathRow:
 def send_outline(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
     """Send the whole outline of the page of a session that `?cursor=` or `?newest` names as JSON; 400 for an invalid cursor."""
     db, session = database(request), _session(model_admin, request, session_id)
-    try:
-        cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
-    except InvalidInput as error:
-        raise BadRequest(str(error)) from error
-    conversation = read_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
+    conversation = read_conversation(db, session, cursor=cursor_of(request), newest="newest" in request.GET)
     outline = read_session_outline(db, session, conversation, is_whole=True)
     return HttpResponse(msgspec.json.encode(outline), content_type="application/json")
 
@@ -92,6 +88,14 @@ def send_words(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID)
     ids = [key for key in map(as_uuid, request.GET.getlist("id")[:FIRST_ROWS]) if key is not None]
     words = read_words(db, ids, message__session_id=session.pk)
     return HttpResponse(msgspec.json.encode(words), content_type="application/json")
+
+
+def cursor_of(request: HttpRequest) -> Cursor | None:
+    """Return the cursor of a page of a session. Raise BadRequest."""
+    try:
+        return Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
+    except InvalidInput as error:
+        raise BadRequest(str(error)) from error
 
 
 def _session(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> Session:

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import msgspec
 from django.contrib.admin.utils import quote
-from django.core.exceptions import BadRequest
 from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
@@ -38,6 +37,7 @@ from .run_outline import NAME_CHARACTERS
 from .run_page import SKELETON_ROWS
 from .run_search import TermMatch, place_of, search_runs
 from .run_tree import step_numbers
+from .session_outline import cursor_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +83,7 @@ def send_matches(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUI
     session = session_of_page(db, model_admin.scope(request), session_id)
     if session is None:
         raise Http404
-    try:
-        cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
-    except InvalidInput as error:
-        raise BadRequest(str(error)) from error
-    on_page = ids_of_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
+    on_page = ids_of_conversation(db, session, cursor=cursor_of(request), newest="newest" in request.GET)
     found = search_runs(db, on_page, request.GET.get("q", ""), kinds=OF_SESSION)
     return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 

@@ -41,7 +41,7 @@ from traces_app.queries.snapshots import (
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
-from .labels import context_in_session, session_name
+from .labels import context_in_session, counts_in_words, session_name
 from .outcome import Outcome, outcome_of_status
 from .run_outline import RunRows, read_runs, read_words
 from .run_page import url_in_run
@@ -304,7 +304,7 @@ def _counted(earlier: Any, content: Any) -> str:
         (other, ngettext("%(number)s changed", "%(number)s changed", other)),
         (removed, ngettext("%(number)s removed", "%(number)s removed", removed)),
     )
-    return " · ".join(text % {"number": number} for number, text in words if number) or _("no change")
+    return counts_in_words(words) or _("no change")
 
 
 def _context_of(db: Database, row: Snapshot) -> tuple[Any, str]:

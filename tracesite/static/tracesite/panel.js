@@ -120,20 +120,19 @@ const tabsElement = () => {
   return made;
 };
 
-// When a step or call began, and how long it took, in milliseconds; null if unknown.
-const timesOf = (id) => {
+// The status of a call, and when a step or call began and how long it took, in milliseconds; null if unknown.
+const timesOf = ({ id, is_call: isOfCall }) => {
   const row = place.get(id);
   const step = stepOf(row);
   const { start, took } = step?.id === id ? step : { start: outline.starts[row], took: outline.durations[row] };
-  return { start: isAssumed ? null : start, took };
+  return { ...(isOfCall && { status: STATUSES[outline.statuses[row]] }), started_after_ms: isAssumed ? null : start, duration_ms: took };
 };
 
 // The status of a call, how long it took, and when; and the step for which it stands, which is shown from the call.
 const headElement = (row) => {
   const step = stepOf(row);
   const isStep = step?.id === detail.id;
-  const { start, took } = timesOf(detail.id);
-  const status = STATUSES[outline.statuses[row]];
+  const { status, started_after_ms: start, duration_ms: took } = detail.times;
   const times = [took === null ? "" : duration(took), start ? filled(words.into, { time: duration(start) }) : ""];
   const made = element("p", "quiet", ...(detail.is_call ? [element("span", `badge badge-${status}`, words[status]), " "] : []), times.filter(Boolean).join(" · "));
   if (step) {
@@ -186,9 +185,7 @@ export const readDetail = async (id) => {
   if (read === null) {
     panel.replaceChildren(element("p", "nothing", words.failed));
   } else {
-    const { start, took } = timesOf(id);
-    const status = read.is_call ? { status: STATUSES[outline.statuses[place.get(id)]] } : {};
-    detail = { ...read, times: { ...status, started_after_ms: start, duration_ms: took } };
+    detail = { ...read, times: timesOf(read) };
     showDetail();
   }
 };
