@@ -227,12 +227,13 @@ class _Following:
         return frames
 
     async def _frames_of_rows(self) -> list[Frame]:
+        found = await self.live.ask(admission.read_message, self.viewer, self.message_id, whole=True)
+        # After the rows, so that steps that come from events are never read without these being seen.
         if not self.frames.has_begun and (events := await self.live.tables.events_of(self.message_id)):
             # The message existed before its first event, which has now arrived.
             self.last_event = events[1]
             await self.subscribe(events[0] - 1)
             return []
-        found = await self.live.ask(admission.read_message, self.viewer, self.message_id, whole=True)
         if found is None:
             return self._broken_off(_("The message was deleted."))
         frames = self.frames.of_message(message_of(found))
