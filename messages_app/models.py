@@ -33,6 +33,12 @@ HAS_PROBLEMS = Q(problem_count__gt=0)
 """Sessions with a failed call, a model error, or a run with an error."""
 HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0)
 """Messages with a failed call, a model error, or an error of their own."""
+NONE_DECIDED = UUID(int=0)
+HAS_FAILED = HAS_ERRORS & (
+    ~Q(error="") | Q(failure_count__gt=0) & (Q(decided_by__isnull=True) | ~Q(decided_by=NONE_DECIDED))
+)
+"""Messages that ended badly: with an error of their own, or with a failed call that no later one made good. The first condition
+is that of an index."""
 WAITS = Q(session__status="paused")
 """Open messages of a session that its agent paused: they wait for a person, for example for an approval."""
 
@@ -275,6 +281,10 @@ class Message(models.Model):
     """USD, of the steps whose cost is known; null if there are none."""
     unpriced_count = models.IntegerField(_("steps without a cost"), default=0, db_default=0)
     """Steps with a model or tokens whose cost is unknown."""
+
+    decided_by = models.UUIDField(null=True, blank=True)
+    """The failed call that decided how the run ended (traces_app/queries/runs/); NONE_DECIDED if none did, null as long as that is
+    not known, which is soon after the last write (traces_app/maintenance/error_patterns.py)."""
 
     version = models.IntegerField(_("version"), default=1)
     created_at = models.DateTimeField(_("created at"))

@@ -32,6 +32,7 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import ago, duration, first_characters, marked, one_line, visible
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
+from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.search.pages import mark_of_status
 from tracesite_sdk.records import ids
 
@@ -49,7 +50,6 @@ from .filters import (
     MessageIdFilter,
 )
 from .labels import NAME_CHARACTERS, found_terms
-from .outcome import Outcome
 from .periods import page_of_period
 from .run_page import url_in_run
 from .text_search import named_or_saying, with_found

@@ -22,10 +22,10 @@ from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys
 from messages_app.sql.periods import Period
+from traces_app.queries.runs.telling_texts import plain, telling_line
 from tracesite_sdk.records import ids
 
 from .display_text import without_tool_json
-from .telling_texts import plain, telling_line
 from .workflow_plan import PlannedAgent, layers_of
 
 PAGE_SIZE = 50

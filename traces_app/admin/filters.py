@@ -37,6 +37,7 @@ from messages_app.sql.pagination import IdRange
 from traces_app.models import Tool, ToolCall
 from traces_app.queries.error_groups import pattern_of_call
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
+from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.step_names import StepNames, newest_names
 
 from .conversation import ids_below
@@ -106,6 +107,13 @@ class CallToolFilter(ToolFilter):
         db = Database.of(queryset)
         found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"tool": tool_numbers(db, name)})
         return found
+
+
+class OutcomeFilter(WordListFilter):
+    title = gettext_lazy("outcome")
+    parameter_name = "outcome"
+    filter_set = MessageFilterSet
+    words: ClassVar[Any] = dict(Outcome.choices)
 
 
 class HealthFilter(WordListFilter):

@@ -14,8 +14,7 @@ from django.utils.translation import gettext as _
 
 from messages_app.models import Message, Session
 from messages_app.safe_text import marked, one_line, visible
-
-from .outcome import Outcome
+from traces_app.queries.runs.outcome import Outcome
 
 NAME_CHARACTERS = 80
 """The longest text in a list."""

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from access_app.models import Project
 from messages_app.admin.filters import (
-    ChoiceFilter,
-    InvalidFilter,
     RangeListFilter,
     TextListFilter,
     WordListFilter,
     YesNoListFilter,
-    one_of,
 )
 from messages_app.http.filters import MessageFilterSet, SessionFilterSet
-from messages_app.models import WAITS, Message, Session
+from messages_app.models import Message, Session
 
 
 class SessionStatusFilter(WordListFilter):
@@ -54,25 +50,6 @@ class CompletedFilter(YesNoListFilter):
     parameter_name = "is_completed"
     filter_set = MessageFilterSet
     words: ClassVar[Any] = {"true": gettext_lazy("completed"), "false": gettext_lazy("still running")}
-
-
-class WaitingFilter(ChoiceFilter):
-    """Filter by whether a message is open in a paused session, so that it waits for a person."""
-
-    title = gettext_lazy("waiting for a person")
-    parameter_name = "waiting"
-    in_api = False
-
-    def options(self) -> Sequence[tuple[str, Any]]:
-        return [("true", gettext_lazy("Yes")), ("false", gettext_lazy("No"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value not in ("", "true", "false"):
-            raise InvalidFilter(self.title, self.value, one_of(["true", "false"]))
-        waits = Q(is_completed=False) & WAITS
-        if self.value == "false":
-            return queryset.exclude(waits)
-        return queryset.filter(waits) if self.value else queryset
 
 
 class SessionDurationFilter(RangeListFilter):

@@ -12,25 +12,21 @@ from django.db.models import OuterRef, QuerySet, Subquery
 
 from access_app.db import Database
 from messages_app.interruptions import shown_error
-from messages_app.models import Message
+from messages_app.models import NONE_DECIDED, Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters
 from messages_app.sql.beginnings import Beginning
-from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.models import ToolResult
 from traces_app.queries.questions import question_before
+from traces_app.queries.runs.deciding import deciding_calls
+from traces_app.queries.runs.outcome import Outcome, outcome_of_run
+from traces_app.queries.runs.telling_texts import telling_line
 
-from .conversation import ids_below
 from .display_text import without_tool_json
 from .labels import session_name
-from .outcome import Outcome, outcome_of_run
 from .run_outline import ERROR_CHARACTERS
-from .run_page import COMMANDS_COMPARED, EndedCall, deciding_failures
-from .run_tree import reading_order
-from .telling_texts import telling_line
 
 ANSWER_CHARACTERS = 2_000
-ROWS_READ = 10_000
-"""Steps and calls, of all runs of a list with a failed call. Of a run beyond them each failure counts."""
-ENDING = ("is_completed", "health", "failure_count", "step_count", "call_count", "session__status")
+ENDING = ("is_completed", "health", "failure_count", "step_count", "call_count", "decided_by", "session__status")
 """The columns that `endings` needs, beside the annotation `shown_error`."""
 
 
@@ -62,7 +58,7 @@ def with_errors(runs: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def endings(runs: Iterable[Any]) -> dict[UUID, Ending]:
-    """Return how runs ended, by their ids: runs of `with_errors`, of any database. Five queries a database, or none without failures."""
+    """Return how runs ended, by their ids: runs of `with_errors`, of any database. One query a database, and four for runs that ended just now."""
     of_db: dict[Database, list[Any]] = defaultdict(list)
     for run in runs:
         of_db[Database.of_row(run)].append(run)
@@ -76,67 +72,15 @@ def endings(runs: Iterable[Any]) -> dict[UUID, Ending]:
     return found
 
 
-def _deciding_errors(db: Database, runs: Iterable[Any]) -> dict[UUID, str]:
-    """Return the error of the call that decided, of the runs that have one."""
-    rows = 0
-    read: list[UUID] = []
-    beyond: list[UUID] = []
-    for run in runs:
-        if run.failure_count:
-            size = run.step_count + run.call_count
-            rows += size if (fits := rows + size <= ROWS_READ) else 0
-            (read if fits else beyond).append(run.pk)
-    runs_read = _ended_calls(db, read)
-    deciding = deciding_failures(db, runs_read, COMMANDS_COMPARED)
-    calls = {key: runs_read[key][place].id for key, place in deciding.items()}
+def _deciding_errors(db: Database, runs: Iterable[Message]) -> dict[UUID, str]:
+    """Return the error of the call that decided, of the runs that have one. One query, and four for runs of which it is not stored yet."""
+    with_failures = [run for run in runs if run.failure_count]
+    stored = {run.pk: run.decided_by for run in with_failures if run.decided_by is not None}
+    found = stored | deciding_calls(db, [run for run in with_failures if run.pk not in stored])
+    calls = {key: call for key, call in found.items() if call != NONE_DECIDED}
     results = db.rows(ToolResult.objects).filter(pk__in=list(calls.values()))
-    errors = dict(results.values_list("pk", first_characters("error", ERROR_CHARACTERS)))
-    return dict.fromkeys(beyond, "") | {key: telling_line(errors.get(call, "")) for key, call in calls.items()}
-
-
-def _ended_calls(db: Database, messages: Collection[UUID]) -> dict[UUID, list[EndedCall]]:
-    """Return the calls of runs in reading order, without their arguments. Three queries."""
-    if not messages:
-        return {}
-    below = {"message_id__in": list(messages), **ids_below(messages)}
-    steps: dict[UUID, list[Any]] = {key: [] for key in messages}
-    calls: dict[UUID, list[Any]] = {key: [] for key in messages}
-    for row in (
-        db.rows(AgentStep.with_deleted)
-        .filter(**below)
-        .order_by("iteration", "ordinal", "pk")
-        .values_list("message_id", "pk", "agent_name")
-    ):
-        steps[row[0]].append(row)
-    for call in (
-        db.rows(ToolCall.with_deleted)
-        .filter(**below)
-        .order_by("step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list("message_id", "pk", "step_id", "parent_id", "status", "tool_id")
-    ):
-        calls[call[0]].append(call)
-    tools = dict(
-        db.rows(Tool.objects)
-        .filter(pk__in={row[5] for of_run in calls.values() for row in of_run})
-        .values_list("pk", "name")
-    )
-    found = {}
-    for key in messages:
-        first = len(steps[key])
-        order, _depths = reading_order(
-            [row[1] for row in steps[key]],
-            [row[2] for row in steps[key]],
-            [row[1] for row in calls[key]],
-            [row[2] for row in calls[key]],
-            [row[3] for row in calls[key]],
-        )
-        found[key] = [
-            EndedCall(place, call, tools[tool], status == ToolCall.Status.ERROR, status == ToolCall.Status.PENDING)
-            for place, (_run, call, _step, _parent, status, tool) in enumerate(
-                calls[key][node - first] for node in order if node >= first
-            )
-        ]
-    return found
+    errors = dict(results.values_list("pk", first_characters("error", ERROR_CHARACTERS))) if calls else {}
+    return {key: telling_line(errors.get(call, "")) for key, call in calls.items()}
 
 
 def read_listed(db: Database, keys: Collection[UUID]) -> dict[UUID, ListedRun]:

@@ -48,6 +48,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
 from traces_app.queries.questions import question_before
+from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.session_names import TITLES_SEARCHED, first_keys, sessions_named
 from tracesite_sdk import records
 
@@ -61,6 +62,7 @@ from .filters import (
     MessageScoreFilter,
     MessageToolFilter,
     MessageToolStatusFilter,
+    OutcomeFilter,
 )
 from .flag_labels import FLAG_LABELS
 from .forms import REFUSALS, MessageForm, SessionField, add_by_ingest
@@ -74,11 +76,9 @@ from .list_filters import (
     MessageTagFilter,
     MessageUserFilter,
     RoleFilter,
-    WaitingFilter,
 )
 from .listed_runs import ENDING, endings, with_errors
 from .message_page import show_message
-from .outcome import Outcome
 from .run_outline import send_detail, send_outline, send_words
 from .run_search import send_matches
 from .scores import judge_message
@@ -142,7 +142,7 @@ class MessageAdmin(KeysetAdmin):
         "external ID or request ID, or by session: ID, external ID, end user or title."
     )
     list_filter: ClassVar[Any] = (
-        *(ProjectFilter, RoleFilter, CompletedFilter, WaitingFilter, MessageErrorsFilter),
+        *(ProjectFilter, RoleFilter, OutcomeFilter, CompletedFilter, MessageErrorsFilter),
         *(HealthFilter, MessageToolFilter, MessageToolStatusFilter, MessageModelFilter, MessageAgentFilter),
         *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter),
         *(MessageScoreFilter, CreatedFilter),

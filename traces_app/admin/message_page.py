@@ -22,6 +22,7 @@ from messages_app.safe_text import for_scripts, one_line
 from messages_app.waiting import waiting_words
 from traces_app.queries.contexts import step_with_input
 from traces_app.queries.questions import near_good_run
+from traces_app.queries.runs.outcome import outcome_of_run
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.spans.conversation import TRACE_ID
@@ -30,7 +31,6 @@ from .conversation import MessagePage, place_in_conversation, read_message, word
 from .flag_labels import losses_of, problems_of
 from .input_page import input_context
 from .labels import session_name, title_of
-from .outcome import outcome_of_run
 from .run_outline import explorer_words, read_detail, read_first_rows, sees
 from .run_page import (
     read_deciding_failure,

@@ -52,12 +52,15 @@ from messages_app.queries import as_uuid, ids_of_message, message_of_page
 from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.questions import last_good_run
+from traces_app.queries.runs.deciding import COMMANDS_COMPARED, telling_arguments
+from traces_app.queries.runs.reading_order import reading_order
+from traces_app.queries.runs.telling import telling_argument
+from traces_app.queries.runs.telling_texts import cut_in_middle, note_of_result, plain, telling_line
 from tracesite_sdk.spans.conversation import SPAN_ID
 
 from .conversation import ids_below
 from .critical_path import CriticalPath, critical_path
 from .run_page import (
-    COMMANDS_COMPARED,
     FIRST_ROWS,
     VALUE_CHARACTERS,
     RunPage,
@@ -67,12 +70,9 @@ from .run_page import (
     step_number,
     step_texts,
     steps_with_texts,
-    telling_arguments,
     url_in_run,
 )
-from .run_tree import CallNode, Key, StepNode, reading_order, step_numbers
-from .telling import telling_argument
-from .telling_texts import cut_in_middle, note_of_result, plain, telling_line
+from .run_tree import CallNode, Key, StepNode, step_numbers
 
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""

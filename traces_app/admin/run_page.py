@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import QuerySet, Sum, TextField
-from django.db.models.functions import Cast
+from django.db.models import QuerySet, Sum
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils import timezone
@@ -39,17 +38,18 @@ from messages_app.safe_text import (
     tokens_by_kind,
     tokens_with_cached,
 )
-from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.filters import CallFilterSet
+from traces_app.queries.runs.deciding import EndedCall, deciding_failures
+from traces_app.queries.runs.reading_order import reading_order
+from traces_app.queries.runs.telling_texts import telling_line
 from traces_app.queries.usage import ALL_TOKENS, IS_UNPRICED
 from tracesite_sdk.normalize import pricing
 from tracesite_sdk.records import ids
 
 from .conversation import ids_below
-from .outcome import CallFact, deciding_failure
 from .run_tree import (
     CallNode,
     CallTexts,
@@ -58,12 +58,9 @@ from .run_tree import (
     StepTexts,
     nest,
     page_numbers,
-    reading_order,
     step_numbers,
     unfold,
 )
-from .telling import is_shell, telling_argument
-from .telling_texts import telling_line
 
 TOTAL_CHARACTERS = 2_000_000
 VALUE_CHARACTERS = 65_536
@@ -71,7 +68,6 @@ LEAST_CHARACTERS = 2_000
 SKELETON_ROWS = 20_000
 FAILURES_NAMED = 10
 MODELS_NAMED = 5
-COMMANDS_COMPARED = 500
 STEPS_COUNTED = 2_000
 COUNTED_FOR = timedelta(days=30)
 MOST_COUNTED = 1_000
@@ -197,44 +193,7 @@ def _deciding(db: Database, run: _Skeleton) -> int | None:
         )
         if tool in tools
     ]
-    return deciding_failures(db, {None: calls}, COMMANDS_COMPARED).get(None)
-
-
-class EndedCall(NamedTuple):
-    """A call of a run, as far as it decides the outcome; of a shell without its command."""
-
-    place: int
-    """In the order of the run."""
-    id: UUID
-    tool: str
-    failed: bool
-    pending: bool
-
-
-def deciding_failures(db: Database, runs: Mapping[K, Sequence[EndedCall]], commands: int) -> dict[K, int]:
-    """Return the places of the failed calls that decided how runs ended, of those runs that have one. One query, or none if no shell
-    failed: of shells the commands are compared, those of the last `commands` calls of each run."""
-    failed = {key: {call.tool for call in calls if call.failed} for key, calls in runs.items()}
-    # A failure is made good by a call of the same tool.
-    calls_of = {key: [call for call in calls if call.tool in failed[key]] for key, calls in runs.items()}
-    of_shells = [
-        call.id for calls in calls_of.values() for call in [call for call in calls if is_shell(call.tool)][-commands:]
-    ]
-    rows = db.rows(ToolCall.with_deleted).filter(pk__in=of_shells)
-    told = telling_arguments(rows, LEAST_CHARACTERS) if of_shells else {}
-    found = {
-        key: deciding_failure(
-            [CallFact(call.place, call.tool, told.get(call.id, ""), call.failed, call.pending) for call in calls]
-        )
-        for key, calls in calls_of.items()
-    }
-    return {key: fact.place for key, fact in found.items() if fact is not None}
-
-
-def telling_arguments(calls: QuerySet[ToolCall], characters: int) -> dict[UUID, str]:
-    """Return what tells most of the arguments of calls, of which the first `characters` are read. One query."""
-    rows = calls.values_list("pk", "tool__name", Beginning(Cast("args", TextField()), characters))
-    return {key: telling_argument(name, args) for key, name, args in rows}
+    return deciding_failures(db, {None: calls}).get(None)
 
 
 def step_number(db: Database, step: AgentStep) -> str:

@@ -48,6 +48,7 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.queries.archived import where_archived
 from traces_app.queries.questions import first_question
+from traces_app.queries.runs.outcome import outcome_of_status
 from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
@@ -68,7 +69,6 @@ from .list_filters import (
     TagFilter,
 )
 from .listed_runs import ENDING, endings, with_errors
-from .outcome import outcome_of_status
 from .session_outline import send_detail, send_outline, send_words
 from .session_page import show_live, show_session, url_of_failures
 from .session_search import send_matches

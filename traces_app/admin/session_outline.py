@@ -23,13 +23,13 @@ from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, session_of_page
 from messages_app.sql.pagination import Cursor
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.runs.deciding import EndedCall, deciding_failures
+from traces_app.queries.runs.outcome import outcome_of_run
 
 from .conversation import Conversation, read_conversation, words_of_message
-from .outcome import outcome_of_run
 from .run_outline import Chapter, Outline, RowWords, RunRows, outline_of, read_detail, read_runs, read_words
-from .run_page import FIRST_ROWS, EndedCall, deciding_failures, url_in_run
+from .run_page import FIRST_ROWS, url_in_run
 
-COMMANDS_COMPARED = 100
 """Calls of shells of a run, the last ones, whose commands decide whether its failures were made good."""
 PENDING, SUCCESS, FAILED = 0, 1, 2
 CALL, ANSWER, CHAPTER, NOTE = 1, 2, 3, 4
@@ -232,4 +232,4 @@ def failed_runs(db: Database, runs: Mapping[UUID, RunRows]) -> Mapping[UUID, int
         for key, run in runs.items()
         if FAILED in run.statuses
     }
-    return deciding_failures(db, calls, COMMANDS_COMPARED)
+    return deciding_failures(db, calls)

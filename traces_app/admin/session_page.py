@@ -36,6 +36,7 @@ from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
 from traces_app.queries.contexts import newest_contexts
+from traces_app.queries.runs.outcome import Outcome, outcome_of_run, outcome_of_status
 from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
@@ -50,7 +51,6 @@ from .conversation import (
     words_of_message,
 )
 from .labels import session_name
-from .outcome import Outcome, outcome_of_run, outcome_of_status
 from .run_outline import explorer_words
 from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session

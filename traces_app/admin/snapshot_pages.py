@@ -27,6 +27,7 @@ from messages_app.queries import as_uuid, session_of_page
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
+from traces_app.queries.runs.outcome import Outcome, outcome_of_status
 from traces_app.queries.snapshots import (
     SnapshotBroken,
     SnapshotTooLarge,
@@ -42,7 +43,6 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
 from .labels import context_in_session, counts_in_words, session_name
-from .outcome import Outcome, outcome_of_status
 from .run_outline import RunRows, read_runs, read_words
 from .run_page import url_in_run
 from .session_outline import FAILED, PENDING

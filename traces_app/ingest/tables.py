@@ -224,7 +224,7 @@ KEYS = Table(MessageKey, without=("purged_at",))
 MESSAGES = Table(
     Message,
     records.Message,
-    without=("deleted_at",),
+    without=("decided_by", "deleted_at"),
     computed=(
         *("id", "project_id", "session_id", "content", "health", "redactions", "step_count", "call_count"),
         *("failure_count", "model_error_count", "input_tokens", "output_tokens", "duration_ms", "version"),

@@ -1,13 +1,14 @@
-"""Store the patterns of errors, so that grouping failed calls need not make them.
+"""Store what follows from failed calls: the patterns of their errors, so that grouping need not make them, and which of them decided
+how a run ended, so that lists can filter by it.
 
-`store_patterns` takes messages from the log of changes (messages_app.change_log), makes the patterns of their failed calls and moves
-its place in the log, in one transaction. An expression other than that of the stored patterns begins with all messages that have
-failed calls, the newest ones first; so does a new database.
+`store_patterns` takes messages from the log of changes (messages_app.change_log), makes both and moves its place in the log, in one
+transaction. An expression other than that of the stored patterns begins with all messages that have failed calls, the newest ones
+first; so do another rule of what decides, and a new database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -24,13 +25,15 @@ from messages_app.sql.periods import period_at
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import ToolCall
 from traces_app.queries.error_patterns import ENCRYPTED, form, pattern_of
+from traces_app.queries.runs.deciding import deciding_calls
+from traces_app.queries.runs.outcome import RULE
 from tracesite_sdk.records import ids
 
 CHANGES_AT_A_TIME = 1_000
 PATIENCE = timedelta(seconds=5)
 """How long a change waits, so that the patterns of a run that goes on are not made with each event; unless there are many."""
 _FORM = "form"
-"""Key in the state of the reader: `form` of the stored patterns."""
+"""Key in the state of the reader: `form` of the stored patterns, and the RULE of the calls that decided."""
 # Who removes messages, masks or encrypts them locks them FOR UPDATE. So what they remove is not stored again, and no pattern is left
 # without its message; others go on writing. Only those that need it are locked, because a lock writes to the row.
 _LOCK = """
@@ -53,6 +56,17 @@ _STORE = """
     )
     INSERT INTO traces_app_errorpattern AS stored (id, project_id, message_id, pattern) SELECT * FROM readable
     ON CONFLICT (id) DO UPDATE SET pattern = EXCLUDED.pattern WHERE stored.pattern <> EXCLUDED.pattern
+    """
+# Locked in the order of ids, as writers do.
+_STORE_DECIDING = """
+    WITH changed AS (
+        SELECT message.id, new.decided_by FROM messages_app_message AS message
+        JOIN unnest(%s::uuid[], %s::uuid[]) AS new (id, decided_by) USING (id)
+        WHERE message.id >= %s AND message.id < %s AND message.decided_by IS DISTINCT FROM new.decided_by
+        ORDER BY message.id FOR NO KEY UPDATE OF message
+    )
+    UPDATE messages_app_message AS message SET decided_by = changed.decided_by FROM changed
+    WHERE message.id = changed.id AND message.id >= %s AND message.id < %s
     """
 
 
@@ -79,8 +93,8 @@ def store_patterns(
 def _store_next(db: Database, patience: timedelta, report: PatternReport) -> bool:
     """Store the patterns of the messages that changed next; return whether there may be more."""
     place = place_of(db, Reader.ERRORS)
-    if place.state.get(_FORM) != form():
-        _begin(db, place)
+    if place.state.get(_FORM) != (now := f"{form()} {RULE}"):
+        _begin(db, place, now)
     changes = next_changes(db, place, CHANGES_AT_A_TIME)
     if may_wait(changes, patience):
         return False
@@ -88,17 +102,20 @@ def _store_next(db: Database, patience: timedelta, report: PatternReport) -> boo
     # The table is younger than others. A period without partition has been dropped with its messages.
     stored = periods_of(db, Message._meta.db_table)
     make_periods(db, TABLES, filter(None, {period_at(stored, ids.created_at_of(key)) for key in changed}))
+    deciding = _deciding(db, changed)
     with db.atomic():
         report.patterns += _store(db, changed)
+        # Last, because writers wait for the rows. Who writes one of them meanwhile has logged it again.
+        _store_deciding(db, deciding)
         move(db, place, changes)
     return True
 
 
 @in_transaction
-def _begin(db: Database, place: ChangeReader) -> None:
+def _begin(db: Database, place: ChangeReader, now: str) -> None:
     """Have the patterns of all failed calls made."""
     log_all(db, db.rows(Message.with_deleted).filter(failure_count__gt=0).order_by("-pk"), Kind.PATTERN)
-    place.state = {**place.state, _FORM: form()}
+    place.state = {**place.state, _FORM: now}
     move(db, place, [])
 
 
@@ -123,3 +140,20 @@ def _store(db: Database, message_ids: Collection[UUID]) -> int:
             _STORE.format(failed=failed.sql), [*failed.parameters, ENCRYPTED, locked, within.lower, within.upper]
         )
         return int(cursor.rowcount)
+
+
+def _deciding(db: Database, message_ids: Collection[UUID]) -> dict[UUID, UUID]:
+    """Return the calls that decided how those of the messages ended that have failures. An open run is written again before it ends."""
+    if not message_ids:
+        return {}
+    within = IdRange(lower=min(message_ids), upper=max(message_ids)).periods_of("pk")
+    ended = db.rows(Message.with_deleted).filter(pk__in=message_ids, is_completed=True, failure_count__gt=0, **within)
+    return deciding_calls(db, ended.only("step_count", "call_count").order_by("pk"))
+
+
+def _store_deciding(db: Database, deciding: Mapping[UUID, UUID]) -> None:
+    if deciding:
+        within = IdRange(lower=ids.range_below(min(deciding))[0], upper=ids.range_below(max(deciding))[1])
+        ends = [within.lower, within.upper]
+        with db.cursor() as cursor:
+            cursor.execute(_STORE_DECIDING, [list(deciding), list(deciding.values()), *ends, *ends])

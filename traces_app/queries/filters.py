@@ -52,6 +52,7 @@ from tracesite_sdk.records import ROOT_TOOL
 from tracesite_sdk.records.health_flags import FLAGS, MISSING_RESULT
 
 from .error_patterns import with_patterns
+from .runs.outcome import CONDITIONS, Outcome
 from .schemas.errors import ErrorSort
 from .schemas.similar_runs import SimilarBy
 from .schemas.usage import UsageBy
@@ -138,6 +139,13 @@ class SessionFilterSet(filters.SessionFilterSet):
 
 
 class MessageFilterSet(filters.MessageFilterSet):
+    outcome = WordFilter(
+        words=Outcome.values,
+        help_text=(
+            "Answers that ended so. `failed`: with an error, or with a failed call that no later call of the same tool made good; "
+            "`done`: without; `stopped`: closed before their end; `waiting`: open, in a paused session; `running`: open otherwise."
+        ),
+    )
     call_id = TextFilter(help_text="With a call that has this id, as given by the model.")
     tool = KeysFilter(help_text="With a call of this tool; repeated: of any of them.")
     tool_status = WordFilter(
@@ -164,6 +172,8 @@ class MessageFilterSet(filters.MessageFilterSet):
     @classmethod
     def narrow(cls, rows: Any, values: Mapping[str, Any], ids: IdRange = EVERY_ID) -> Any:
         others = dict(values)
+        if outcome := others.pop("outcome", None):
+            rows = rows.filter(CONDITIONS[Outcome(outcome)], role=Message.Role.ASSISTANT)
         calls = calls_in(ids)
         if "tool" in others:
             calls = calls.filter(tool_id__in=others.pop("tool"))

@@ -209,7 +209,7 @@ def test_waiting_and_silent_runs_are_told_from_running_ones(staff: Client) -> No
     )
     Session.objects.filter(title="Open").update(updated_at=ago(minutes=40))
     assert re.search(r"Open for 2.hours no news for 40.minutes", text_of(staff.get(HOME)))
-    listed = rows_of(staff.get("/admin/messages_app/message/?role=assistant&waiting=true"))
+    listed = rows_of(staff.get("/admin/messages_app/message/?role=assistant&outcome=waiting"))
     assert [row[1] for row in listed] == ["Waiting"]
 
 

@@ -25,7 +25,9 @@ from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, te
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.admin import listed_runs
 from traces_app.events.store import record_events
+from traces_app.maintenance.error_patterns import store_patterns
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
+from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.schemas.contexts import ContextKind
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
@@ -297,9 +299,13 @@ def test_lists_have_the_outcomes_of_the_pages_of_runs(
     assert runs == {f"{name} {text}": expected[name] for name, text in below.items()}
     for run in Message.objects.filter(role="assistant").select_related("session"):
         assert f"outcome-{expected[run.session.title].lower()}" in html_of(staff.get(page_of(run.pk)))
-    # What a page has no time to read is not called good.
-    monkeypatch.setattr(listed_runs, "ROWS_READ", 2)
-    assert set(outcomes(SESSIONS).values()) == {"Failed", "Stopped"}
+    # Until it is stored, which call decided is read for the page.
+    store_patterns(primary, patience=timedelta())
+    monkeypatch.setattr(listed_runs, "deciding_calls", lambda _db, runs: dict(zip(runs, (), strict=True)))
+    assert outcomes(SESSIONS) == expected
+    for outcome in Outcome:
+        filtered = outcomes(f"{MESSAGES}?role=assistant&outcome={outcome}")
+        assert filtered == {name: word for name, word in runs.items() if word == outcome.label}
 
 
 def test_run_time_of_a_session_is_told_from_an_unknown_one(staff: Client, project: Project) -> None:
@@ -1019,7 +1025,7 @@ def test_lists_are_one_click_from_the_rail(staff: Client) -> None:
 
     first = links("/admin/")
     assert {SESSIONS, f"{MESSAGES}?role=assistant", "/admin/settings/"} <= first
-    assert f"{MESSAGES}?role=assistant&is_completed=false&waiting=false" in first
+    assert f"{MESSAGES}?role=assistant&outcome=running" in first
     assert {MESSAGES, f"{MESSAGES}trash/"} <= links(f"{MESSAGES}?role=assistant")
     assert f"{SESSIONS}trash/" in links(SESSIONS)
     assert {CALLS, f"{CALLS}?status=error"} <= links("/admin/traces_app/tool/statistics/")

@@ -18,8 +18,9 @@ from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_page, run_tree
 from traces_app.admin.run_page import read_call, read_deciding_failure, read_run, read_tool_time, step_number
-from traces_app.admin.run_tree import CallNode, StepNode, reading_order
+from traces_app.admin.run_tree import CallNode, StepNode
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.runs.reading_order import MAX_DEPTH, reading_order
 
 Drawn = Any
 
@@ -110,7 +111,7 @@ def test_levels_below_twelve_are_not_indented() -> None:
     tree = tree_of([(0, chain)])
     assert names(tree) == ["step 0", *(f"call {call}" for call in range(1, 31))]
     node = tree[0]
-    for _level in range(run_tree.MAX_DEPTH):
+    for _level in range(MAX_DEPTH):
         (_name, node) = node
     assert list(node[1:]) == [[f"call {call}"] for call in range(13, 31)]
 

@@ -18,7 +18,7 @@ from access_app.readable import Parts
 from access_app.visibility import ProjectScope
 from messages_app import writes
 from messages_app.change_log import Kind, Reader, log_all, unread
-from messages_app.models import Change, Message
+from messages_app.models import NONE_DECIDED, Change, Message
 from messages_app.sql.partitions import periods_of
 from tests.forked import command, kill_after
 from tests.traces_app.conftest import NOON, store
@@ -29,7 +29,7 @@ from traces_app.maintenance.error_patterns import store_patterns
 from traces_app.maintenance.masking import apply_masking
 from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
-from traces_app.models import ErrorPattern, ToolCall
+from traces_app.models import ErrorPattern, ToolCall, ToolResult
 from traces_app.queries.error_groups import error_groups
 from traces_app.queries.error_patterns import with_patterns
 from traces_app.queries.filters import ErrorFilterSet
@@ -78,6 +78,31 @@ def test_patterns_of_failed_calls_are_stored_once(project: Project) -> None:
     assert read() == 0
     log_all(primary, Message.objects.all(), Kind.CONTENT)
     assert read() == 0, "they are as they were"
+
+
+@pytest.mark.django_db
+def test_failure_that_decided_is_stored_of_ended_runs(keeper: None, project: Project, stranger: Project) -> None:
+    add_key(stranger)
+    store(
+        project,
+        run("bad", FULL, "", GONE),
+        run("good", FULL, ""),
+        run("open", FULL, is_completed=False),
+        run("fine", ""),
+    )
+    store(stranger, run("encrypted", FULL))
+    read()
+
+    def decided() -> dict[str, Any]:
+        errors = dict(ToolResult.objects.values_list("pk", "error"))
+        runs = Message.objects.values_list("external_id", "decided_by")
+        return {name: call and errors.get(call, NONE_DECIDED) for name, call in runs}
+
+    expected = {"bad": GONE, "good": NONE_DECIDED, "open": None, "fine": None, "encrypted": FULL}
+    assert decided() == expected
+    store(project, run("good", FULL, GONE), run("open", FULL, is_completed=True))
+    read()
+    assert decided() == expected | {"good": GONE, "open": FULL}
 
 
 @pytest.mark.django_db

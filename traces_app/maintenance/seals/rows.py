@@ -47,10 +47,12 @@ class Kind:
     """SQL of their message."""
     also: Mapping[str, str] = field(default_factory=dict)
     """Values of other tables that a row is not complete without, by name."""
+    without: Collection[str] = ()
+    """Columns that are computed of what is sealed."""
 
     @property
     def columns(self) -> list[str]:
-        return [*fields_of(self.model), *self.also]
+        return [*(name for name in fields_of(self.model) if name not in self.without), *self.also]
 
     def digests(self, columns: Collection[str]) -> str:
         """Return SQL that reads (message, digest) of the messages that have such rows."""
@@ -68,6 +70,7 @@ KINDS = (
         model=Message,
         rows="FROM {table} AS row_ WHERE row_.id = ANY(%(messages)s) AND row_.id >= %(first)s AND row_.id < %(after)s",
         message="row_.id",
+        without={"decided_by"},
     ),
     Kind(name="references", model=Reference),
     Kind(name="steps", model=AgentStep),
@@ -97,7 +100,7 @@ KINDS = (
         message="used.message_id",
     ),
 )
-"""Everything that a seal covers. No column is left out."""
+"""Everything that a seal covers."""
 NOT_SEALED: Mapping[type[models.Model], str] = {
     Score: "what people and evaluators think of a message; they may change it at any time",
     RunVector: "computed of the message, and anew with another embedder",

@@ -104,6 +104,8 @@ def test_each_column_changed_by_sql_is_found(project: Project) -> None:
     for kind in KINDS:
         table = kind.model._meta.db_table
         for column, field in fields_of(kind.model).items():
+            if column in kind.without:
+                continue
             with tampering() as execute:
                 execute(
                     f"UPDATE {table} SET {column} = {changed_value(field)} WHERE {one_row(kind)}", message=message_id

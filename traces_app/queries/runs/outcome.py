@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from django.db.models import TextChoices
+from django.db.models import Q, TextChoices
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from messages_app.interruptions import is_interrupted
-from messages_app.models import Message, Session
+from messages_app.interruptions import FLAG, is_interrupted
+from messages_app.models import HAS_FAILED, WAITS, Message, Session
 
 from .telling import is_shell
 
@@ -22,6 +22,8 @@ _WITH_SUBCOMMANDS = re.compile(
 """Programs of which the second word says what they do; of `python -m pytest` and `npm run build` the third."""
 _OF_ANOTHER = re.compile("-m|compose|exec|run|tool")
 _WRAPPERS = re.compile(r"(?:(?:\w+=\S*|sudo|time|nohup|env|command|timeout(?:\s+-\S+)*\s+\S+)\s+)+(?=\S)")
+RULE = 1
+"""The number of the rule `deciding_failure`. Raise it with each change, so that `Message.decided_by` is made again."""
 
 
 class CallFact(NamedTuple):
@@ -58,6 +60,17 @@ _MEANINGS = {
     Outcome.DONE: _("It ended without an error; calls that failed were made good by later ones."),
     Outcome.STOPPED: _("It was closed before it ended."),
 }
+# The first conditions are those of indexes.
+_IS_STOPPED = ~Q(health=[]) & Q(is_completed=True, health__contains=[FLAG])
+_IS_OPEN = Q(is_completed=False)
+CONDITIONS: Mapping[Outcome, Q] = {
+    Outcome.FAILED: HAS_FAILED & Q(is_completed=True) & ~_IS_STOPPED,
+    Outcome.WAITING: _IS_OPEN & WAITS,
+    Outcome.RUNNING: _IS_OPEN & ~WAITS,
+    Outcome.DONE: Q(is_completed=True) & ~HAS_FAILED & ~_IS_STOPPED,
+    Outcome.STOPPED: _IS_STOPPED,
+}
+"""`outcome_of_run` as conditions on assistant messages."""
 
 
 def outcome_of(*, is_completed: bool, is_interrupted: bool, is_waiting: bool, has_failed: bool) -> Outcome:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_app.safe_text import is_plain
-from traces_app.admin.telling import LONGEST, LONGEST_PATH, is_shell, telling_argument
-from traces_app.admin.telling_texts import LONGEST_NOTE, Note, cut_in_middle, note_of_result, plain, telling_line
+from traces_app.queries.runs.telling import LONGEST, LONGEST_PATH, is_shell, telling_argument
+from traces_app.queries.runs.telling_texts import LONGEST_NOTE, Note, cut_in_middle, note_of_result, plain, telling_line
 
 
 def jsonb(value: Any) -> str:

@@ -7,7 +7,7 @@ from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces_app.admin.outcome import CallFact, Outcome, deciding_failure, outcome_of
+from traces_app.queries.runs.outcome import CallFact, Outcome, deciding_failure, outcome_of
 
 
 def call(number: int, tool: str, telling: str = "", state: str = "ok") -> CallFact:
