@@ -192,7 +192,7 @@ class Outline:
     steps: Mapping[int, StoodFor]
     """The steps for which calls stand, by row."""
     repeats: Mapping[int, int]
-    """The number of equal calls, by the row of the first of them; the others follow it, one level deeper."""
+    """The number of equal calls, or of notes of the same kind, by the row of the first of them; the others follow it, one level deeper."""
     statuses: Sequence[int]
     """0 pending, 1 success, 2 error; steps have 1."""
     names: Sequence[str]
@@ -216,6 +216,15 @@ class Outline:
     is_cut: bool
     chapters: Mapping[int, Chapter] = field(default_factory=dict)
     """The chapters of a session, by row."""
+
+    def took(self, row: int) -> int | None:
+        """Return how long a row took, with the step for which it stands, as `tookOf` in tracesite/rows.js."""
+        own, start, step = self.durations[row], self.starts[row], self.steps.get(row)
+        if step is None or step.duration is None or own is None:
+            return own if step is None or own is not None else step.duration
+        if start is None or step.start is None:
+            return max(own, step.duration)
+        return max(start + own, step.start + step.duration) - step.start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +291,9 @@ def explorer_words() -> str:
         "calls": [ngettext("%(number)s call", "%(number)s calls", count) for count in (1, 2)],
         "failures": [ngettext("%(number)s failed", "%(number)s failed", count) for count in (1, 2)],
         "answer": _("Answer"),
+        "answerError": _("Error"),
+        "unanswered": _("No answer"),
+        "cut": _("The bar is cut: this took much longer than the other rows"),
         "gap": _("Nothing ran"),
         "image": _("Image"),
         "nested": _("JSON in a string"),
@@ -578,7 +590,7 @@ def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) 
 
 
 def _repeats(depths: Sequence[int], digests: Sequence[int | None], steps: Mapping[int, StoodFor]) -> dict[int, int]:
-    """Return the numbers of equal calls without rows below them, each by the row of the first."""
+    """Return the numbers of equal rows without rows below them, each by the row of the first."""
     repeats: dict[int, int] = {}
     first = 0
     for row in range(1, len(depths)):

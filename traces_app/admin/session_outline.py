@@ -124,9 +124,11 @@ def read_session_outline(
     for bubble in conversation.bubbles:
         message = bubble.message
         is_answer = message.role == Message.Role.ASSISTANT
-        words[str(message.pk)] = RowWords(text=words_of_message(bubble))
+        said = words_of_message(bubble)
+        is_error = is_answer and asked and bool(bubble.error) and not bubble.content
+        words[str(message.pk)] = RowWords(error=said) if is_error else RowWords(text=said)
         if bubble.note:
-            _extend(rows, _row_of(message, NOTE, depth=int(chapter >= 0), name=bubble.note))
+            _extend(rows, _row_of(message, NOTE, depth=int(chapter >= 0), name=bubble.note, digest=hash(bubble.note)))
             continue
         if not (is_answer and asked):
             chapter = len(rows.ids)
@@ -165,6 +167,7 @@ def path_rows(outline: Outline) -> list[PathRow]:
     chapter = None
     for row, (key, kind) in enumerate(zip(outline.ids, outline.calls, strict=True)):
         chapter = outline.chapters.get(row) if kind == CHAPTER else chapter
+        words = outline.words.get(str(key), RowWords())
         in_run = "" if chapter is None or kind > CALL else f"{url_in_run(chapter.run, key)}#selected"
         name, status = outline.names[outline.named[row]], outline.statuses[row]
         agent = outline.steps[row].agent if row in outline.steps else None
@@ -174,12 +177,16 @@ def path_rows(outline: Outline) -> list[PathRow]:
                 url=in_run or f"#message-{key}",
                 kind=kind,
                 number=outline.numbers[row],
-                who=_("Answer") if kind == ANSWER else who if agent is None else outline.names[agent],
+                who=(_("Error") if words.error else _("Answer"))
+                if kind == ANSWER
+                else who
+                if agent is None
+                else outline.names[agent],
                 tool=name if kind == CALL else "",
                 status="" if status == SUCCESS else str(list(ToolCall.Status)[status].label),
-                is_error=status == FAILED,
-                words=outline.words.get(str(key), RowWords()),
-                duration_ms=outline.durations[row],
+                is_error=status == FAILED or (kind == ANSWER and words.error != ""),
+                words=words,
+                duration_ms=outline.took(row),
                 chapter=outline.chapters.get(row),
                 indents=range(min(outline.depths[row], MOST_INDENTS)),
             )
@@ -187,7 +194,9 @@ def path_rows(outline: Outline) -> list[PathRow]:
     return rows
 
 
-def _row_of(message: Message, kind: int, *, depth: int = 0, start: int | None = None, name: str = "") -> RunRows:
+def _row_of(
+    message: Message, kind: int, *, depth: int = 0, start: int | None = None, name: str = "", digest: int | None = None
+) -> RunRows:
     return RunRows(
         ids=[message.pk],
         calls=[kind],
@@ -199,7 +208,7 @@ def _row_of(message: Message, kind: int, *, depth: int = 0, start: int | None = 
         durations=[None],
         costs=[None],
         has_words=[True],
-        digests=[None],
+        digests=[digest],
     )
 
 

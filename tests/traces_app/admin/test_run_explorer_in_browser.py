@@ -15,6 +15,7 @@ from messages_app.models import Message
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import HOSTILE, browse, session_key, watched
 from tests.traces_app.conftest import NOON, answer, question, store
+from tests.waiting import eventually
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search import found, in_run
 from traces_app.spans.deliveries import record_spans
@@ -474,6 +475,10 @@ def test_call_stands_for_its_step_without_words(
         expect(rows.nth(2)).to_have_attribute("aria-level", "1")
         expect(rows.nth(3).locator(".run-number")).to_have_text("3")
         expect(rows.nth(3).locator(".run-who")).to_have_count(0)  # the same as before
+        # Its row took as long as both, and says how long each.
+        expect(rows.nth(2).locator(".run-took")).to_have_text("640 ms")
+        expect(rows.nth(2).locator(".run-took")).to_have_attribute("title", "Step 2: 600 ms, grep: 40 ms")
+        expect(panel).to_contain_text("40 ms · 1.6 s into the run · Step 2 600 ms")
         # What the step says of itself is behind the call, and the call behind that.
         expect(title_of(page)).to_have_text("grep")
         expect(panel).to_contain_text("1.6 s into the run")
@@ -671,6 +676,39 @@ def test_short_run_cuts_no_words(transactional_db: None, session_key: str, brows
         assert tops == sorted(set(tops))
         page.keyboard.press("n")
         expect(page.locator(".run-row[aria-selected=true]")).to_be_in_viewport()
+        assert complaints == []
+
+
+def test_error_instead_of_an_answer_is_no_answer(
+    transactional_db: None, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    failed = answer(content="", error="GraphRecursionError: limit of 12", agent_steps=[{"thought": "I look again."}])
+    outcome = store(Project.objects.create(slug="failed"), question(), failed)
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        for address in ("message", outcome.messages[1].id), ("session", outcome.id):
+            page.goto("/admin/messages_app/{}/{}/change/".format(*address))
+            last = page.locator(".run-row").last
+            expect(last.locator(".run-error")).to_have_text("GraphRecursionError: limit of 12")
+            expect(last.locator(".run-who")).to_have_text("Error")
+            expect(page.locator(".side .failure")).to_contain_text("GraphRecursionError: limit of 12")
+            expect(page.get_by_text("(empty)")).to_have_count(0)
+        assert complaints == []
+
+
+def test_found_words_are_marked_in_the_panel(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    marked = "() => [...(CSS.highlights.get('found') ?? [])].map(String)"
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(forty)
+        page.get_by_label("Find in this run").fill("FILE_38 grep")
+        expect(page.locator(".path-tools [role=status]")).to_have_text("Found: 1")
+        page.keyboard.press("Enter")
+        page.get_by_role("tab", name="Arguments").click()
+        expect(page.locator(".run-panel")).to_contain_text("src/file_38.py")
+        eventually(lambda page=page: page.evaluate(marked) == ["file_38"], seconds=30)
+        page.get_by_label("Find in this run").fill("")
+        eventually(lambda page=page: page.evaluate(marked) == [], seconds=30)
         assert complaints == []
 
 

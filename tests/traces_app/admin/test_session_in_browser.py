@@ -59,6 +59,9 @@ def test_chapters_lead_to_what_was_said_and_done(
         expect(page.locator(".run-row")).to_have_count(12)  # folded, because there are many rows
         expect(chapters.nth(5).locator(".outcome")).to_have_class("outcome outcome-failed")
         expect(chapters.nth(4).locator(".run-below")).to_contain_text("8")
+        page.keyboard.press("]")
+        page.keyboard.press("]")
+        expect(chapters.nth(1)).to_have_attribute("aria-selected", "true")
         chapters.nth(9).click()
         asked = page.locator("ol.conversation > li").nth(18)
         expect(asked).to_contain_text("What about day 9?")
@@ -91,6 +94,54 @@ def test_note_of_client_is_folded_until_it_is_selected(
         expect(said).to_be_hidden()
         page.locator(".run-row.quiet .run-who").click()
         expect(said).to_have_text("<command-name>/mcp</command-name>")
+        assert complaints == []
+
+
+def test_question_of_the_rows_in_sight_stays_there(
+    talk: str, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size(PHONE)
+        page.goto(talk)
+        page.locator(".run-fold").nth(2).click()
+        page.locator(".run-list").evaluate("list => { list.scrollTop = 4 * 36; }")
+        above = page.locator('[data-part="chapter"] .run-row-chapter')
+        expect(above).to_contain_text("What about day 2?")
+        above.click()
+        expect(page.locator("ol.conversation > li").nth(4)).to_be_in_viewport()
+        assert complaints == []
+
+
+def test_notes_of_one_kind_fold_to_one_row(
+    project: Project, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    notes = [
+        question(
+            role="system",
+            external_id=f"n{number}",
+            content=f"<command-name>/{number}</command-name>",
+            created_at=NOON + timedelta(hours=1),
+        )
+        for number in range(3)
+    ]
+    session = store(
+        project,
+        question(),
+        answer(agent_steps=[]),
+        *notes,
+        question(external_id="q2", content="Anybody?", created_at=NOON + timedelta(hours=2)),
+    )
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/session/{session.id}/change/")
+        rows = page.locator(".run-row")
+        expect(rows).to_have_count(4)
+        expect(rows.nth(2)).to_contain_text("Notes of the client")
+        expect(rows.nth(2).locator(".run-count")).to_have_text("× 3")
+        expect(rows.nth(3)).to_contain_text("No answer")
+        rows.nth(2).locator(".run-fold").click()
+        expect(rows).to_have_count(6)
         assert complaints == []
 
 

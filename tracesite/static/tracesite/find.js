@@ -22,6 +22,7 @@ export const markFound = () => {
   found = new Set(outline.ids.flatMap((id, row) => (isIn(id, row) || (stepOf(row) && isIn(stepOf(row).id, row)) ? [row] : [])));
   part("matches").hidden = found.size === 0 || reader.view === "text";
   root.dispatchEvent(new Event("redraw"));
+  root.dispatchEvent(new Event("found"));
 };
 
 export const sayPlace = () => {
@@ -84,6 +85,27 @@ export const placesElement = (id) => {
     ),
   );
   return places.length ? [element("ul", "run-places", ...places)] : [];
+};
+
+// Marks what was found of a row in a text, and brings the first place into sight in the element that scrolls.
+export const markTexts = (within, id, scrolling) => {
+  const terms = (matches.get(id)?.map(({ match }) => match) ?? [wanted()]).filter(Boolean);
+  const pattern = new RegExp(terms.map((term) => term.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|"), "gi");
+  const walker = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
+  const ranges = [];
+  while (terms.length && walker.nextNode()) {
+    const node = walker.currentNode;
+    for (const { index, 0: found } of node.parentElement.closest(".run-places") ? [] : node.data.matchAll(pattern)) {
+      ranges.push(new Range());
+      ranges.at(-1).setStart(node, index);
+      ranges.at(-1).setEnd(node, index + found.length);
+    }
+  }
+  CSS.highlights?.set("found", new Highlight(...ranges));
+  const [at, view] = [ranges[0]?.getBoundingClientRect(), scrolling?.getBoundingClientRect()];
+  if (at && view && (at.top < view.top || at.bottom > view.bottom)) {
+    scrolling.scrollTop += at.top - view.top - view.height / 3;
+  }
 };
 
 export const listenToFind = (goToMatch, leave) => {

@@ -1,6 +1,6 @@
 // The panel beside the path: a step or call with its tabs. The tab stays while one goes through the rows.
 import { noteAddress } from "./address.js";
-import { placesElement } from "./find.js";
+import { markTexts, placesElement } from "./find.js";
 import { pageNow } from "./following.js";
 import { button, copy, duration, element, filled, isSession, part, reader, root, visible, words } from "./page.js";
 import { isAssumed, nameOf, outline, place, STATUSES, stepOf } from "./rows.js";
@@ -31,7 +31,10 @@ const partElement = (address) => {
     givenPart = null;
     return made;
   }
-  pageNow(address, loading.signal).then((page) => made.append(...(page?.body.children ?? [element("p", "nothing", words.failed)])));
+  pageNow(address, loading.signal).then((page) => {
+    made.append(...(page?.body.children ?? [element("p", "nothing", words.failed)]));
+    markFound(panel.querySelector(".panel-body"));
+  });
   return made;
 };
 
@@ -77,6 +80,17 @@ const TABS = {
 
 export const hasTab = (name) => Object.hasOwn(TABS, name);
 
+const markFound = (scrolling) => {
+  const content = panel.querySelector("[role=tabpanel]");
+  if (content) {
+    markTexts(content, detail.id, scrolling);
+  }
+};
+
+// What is found meanwhile, and what is in a branch of JSON that opens, moves nothing.
+root.addEventListener("found", () => markFound());
+panel.addEventListener("toggle", () => requestAnimationFrame(() => markFound()), true);
+
 const showTab = () => {
   const present = TABS[reader.tab][0]() ? reader.tab : "result";
   for (const one of panel.querySelectorAll("[role=tab]")) {
@@ -88,6 +102,7 @@ const showTab = () => {
   const shownIn = panel.querySelector("[role=tabpanel]");
   shownIn.setAttribute("aria-labelledby", `run-tab-${present}`);
   shownIn.replaceChildren(...(content.length ? content : [element("p", "nothing", detail.is_pending && present === "result" ? words.pending : words.nothing)]));
+  requestAnimationFrame(() => markFound(panel.querySelector(".panel-body")));
 };
 
 const tabElement = (name) => {
@@ -137,7 +152,8 @@ const headElement = (row) => {
   const made = element("p", "quiet", ...(detail.is_call ? [element("span", `badge badge-${status}`, words[status]), " "] : []), times.filter(Boolean).join(" · "));
   if (step) {
     const other = isStep ? nameOf(row) : filled(words.step, { number: outline.numbers[row] });
-    made.append(" ", button(other, () => readDetail(isStep ? outline.ids[row] : step.id)));
+    const itsTook = isStep ? outline.durations[row] : step.took;
+    made.append(" · ", button(other, () => readDetail(isStep ? outline.ids[row] : step.id)), itsTook === null ? "" : ` ${duration(itsTook)}`);
   }
   return made;
 };

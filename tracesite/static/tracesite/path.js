@@ -3,7 +3,7 @@
 import { paintAxis } from "./axis.js";
 import { element, isSession, part, reader, root } from "./page.js";
 import { rowElement } from "./row.js";
-import { ANSWER, isCall, isFailed, isFolded, isRoomy, openAbove, outline, parents, place, isAssumed, STATUSES, wordsOf } from "./rows.js";
+import { ANSWER, CHAPTER, isCall, isFailed, isFolded, isRoomy, openAbove, outline, parents, place, isAssumed, STATUSES, wordsOf } from "./rows.js";
 
 const SPARE = 8; // rows above and below those in sight
 const MOST_WORDS = 100; // rows whose words are asked for at a time
@@ -63,6 +63,17 @@ const draw = (row, index) => {
   return made;
 };
 
+// The question above the first row in sight stays there.
+const paintChapter = (first) => {
+  let up = shown[first] ?? -1;
+  while (parents[up] >= 0) {
+    up = parents[up];
+  }
+  const isAbove = outline.calls[up] === CHAPTER && indexOf[up] < first;
+  part("chapter").replaceChildren(...(isAbove ? [rowElement(up)] : []));
+  part("chapter").firstChild?.removeAttribute("id");
+};
+
 // Rows that stay in sight keep their elements: while one scrolls, only those that come into sight are made.
 const paint = () => {
   isPainting = false;
@@ -87,6 +98,7 @@ const paint = () => {
   }
   list.setAttribute("aria-activedescendant", drawn.get(reader.selected)?.id ?? "");
   paintMap(top);
+  paintChapter(isRoomy() ? 0 : Math.ceil(top / rowHeight));
   readWords(shown.slice(first, last));
 };
 
@@ -185,7 +197,7 @@ export const reveal = (row) => {
     return;
   }
   const top = indexOf[row] * rowHeight;
-  if (top >= 0 && (top < list.scrollTop || top + rowHeight > list.scrollTop + viewHeight)) {
+  if (top >= 0 && (top < list.scrollTop + part("chapter").clientHeight || top + rowHeight > list.scrollTop + viewHeight)) {
     list.scrollTop = top - viewHeight / 3;
   }
 };

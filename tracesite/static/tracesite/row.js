@@ -2,33 +2,35 @@
 import { placed } from "./axis.js";
 import { isFound } from "./find.js";
 import { counted, duration, element, filled, reader, root, words } from "./page.js";
-import { ANSWER, CHAPTER, FAILED, hasChildren, isCall, isFolded, isMessage, isRepeated, longest, nameOf, NOTE, outline, STATUSES, STEP, stepOf, whole, wordsOf } from "./rows.js";
+import { ANSWER, CHAPTER, FAILED, hasChildren, isCall, isFolded, isMessage, isRepeated, longest, nameOf, NOTE, outline, STATUSES, STEP, stepOf, tookOf, whole, wordsOf } from "./rows.js";
 
 const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
 
 const kindOf = (row) => (isCall(row) ? STATUSES[outline.statuses[row]] : "step");
 
-// A bar is as long as something took; on the axis of time it lies where that was.
-const bar = (kind, start, took, isCritical) => {
+// A bar is as long as something took, behind what came before it in its row; on the axis of time it lies where that was.
+const bar = (kind, start, took, isCritical, after = 0) => {
   if (took === null || (reader.view === "time" && start === null)) {
     return [];
   }
   if (reader.view === "time") {
     return [placed(`run-bar run-bar-${kind}${isCritical ? " run-bar-critical" : ""}`, start, start + took)];
   }
-  const made = element("span", `run-bar run-bar-${kind}${took > longest ? " run-bar-cut" : ""}`);
-  made.style.width = `${100 * Math.min(took / longest, 1)}%`;
+  const made = element("span", `run-bar run-bar-${kind}${after + took > longest && after < longest ? " run-bar-cut" : ""}`);
+  made.style.left = `${(100 * after) / longest}%`;
+  made.style.width = `${(100 * Math.min(took, Math.max(longest - after, 0))) / longest}%`;
   return [made];
 };
 
-// The bar of a row, and on the axis of time that of the step for which it stands. A call that has not ended reaches to the newest
-// time that is known.
+// The bar of a row, and that of the step for which it stands. A call that has not ended reaches to the newest time that is known.
 const bars = (row) => {
   const [start, isCritical, kind] = [outline.starts[row], outline.critical[row] === 1, kindOf(row)];
   const isOpen = root.dataset.live && start !== null && kind === "pending";
-  const step = (reader.view === "time" && stepOf(row)) || { start: null, took: null };
+  const step = stepOf(row) ?? { start: null, took: null };
   const took = outline.durations[row] ?? (isOpen ? whole.to - start : null);
-  return element("span", "run-track", ...bar(kind, start, took, isCritical), ...bar("step", step.start, step.took, isCritical));
+  const made = element("span", "run-track", ...bar("step", step.start, step.took, isCritical), ...bar(kind, start, took, isCritical, Math.max(tookOf(row) - took, 0)));
+  made.title = made.querySelector(".run-bar-cut") ? words.cut : "";
+  return made;
 };
 
 // The number of a step, and its agent where that is another one than before.
@@ -55,6 +57,8 @@ const belowElements = (row) => {
   return [element("span", "run-below", ...known.map(([name, number]) => element("span", `run-${name}`, counted(words[name], number))))];
 };
 
+const countElements = (row) => (isRepeated(row) ? [element("span", "run-count", `× ${outline.repeats[row]}`)] : []);
+
 const callElements = (row, said) => {
   const [kind, step, below] = [kindOf(row), stepOf(row), belowElements(row)];
   const came =
@@ -70,7 +74,7 @@ const callElements = (row, said) => {
       "span",
       "run-words",
       element("bdi", "run-text", said.text ?? ""),
-      ...(isRepeated(row) ? [element("span", "run-count", `× ${outline.repeats[row]}`)] : []),
+      ...countElements(row),
       ...came,
       ...below,
     ),
@@ -78,18 +82,20 @@ const callElements = (row, said) => {
 };
 
 const saidElements = (row, said) => [
-  ...([ANSWER, NOTE].includes(outline.calls[row]) ? [element("span", "run-who", nameOf(row) || words.answer)] : []),
+  ...([ANSWER, NOTE].includes(outline.calls[row]) ? [element("span", "run-who", nameOf(row) || (said.error ? words.answerError : words.answer))] : []),
   ...(isMessage(row) ? [] : stepElements(row, nameOf(row))),
-  element("bdi", "run-said", said.text || (isMessage(row) ? "" : filled(words.step, { number: outline.numbers[row] }))),
+  said.error ? element("bdi", "run-error", said.error) : element("bdi", "run-said", said.text || (isMessage(row) ? "" : filled(words.step, { number: outline.numbers[row] }))),
+  ...countElements(row),
   ...belowElements(row),
 ];
 
 export const labelElements = (row) => (isCall(row) ? callElements : saidElements)(row, wordsOf.get(outline.ids[row]) ?? {});
 
 const tookElement = (row) => {
-  const took = outline.durations[row];
+  const [took, step, own] = [tookOf(row), stepOf(row), outline.durations[row]];
   const made = element("span", "run-took", took === null ? "" : duration(took));
   made.classList.toggle("run-long", took > longest && !isMessage(row));
+  made.title = step && step.took !== null && own !== null ? `${filled(words.step, { number: outline.numbers[row] })}: ${duration(step.took)}, ${nameOf(row)}: ${duration(own)}` : "";
   if (row === outline.bottleneck) {
     made.classList.add("run-bottleneck");
     made.title = words.bottleneckMeans;
@@ -103,7 +109,8 @@ export const rowElement = (row) => {
   const label = element("span", "run-label", element("span", "run-fold", hasChildren(row) ? (isFolded(row) ? "▸" : "▾") : ""));
   label.style.paddingInlineStart = `${Math.min(outline.depths[row], MOST_INDENTS) * 16}px`;
   label.append(...labelElements(row));
-  const middle = chapter && reader.view !== "time" ? element("span", `outcome outcome-${chapter.outcome}`, chapter.label) : bars(row);
+  const isQuestion = outline.calls[row] === CHAPTER && reader.view !== "time";
+  const middle = isQuestion ? element("span", chapter ? `outcome outcome-${chapter.outcome}` : "quiet", chapter?.label ?? words.unanswered) : bars(row);
   const made = element("div", `run-row run-row-${kindOf(row)}`, label, middle, tookElement(row), element("span", "run-cost", outline.costs[row] ?? ""));
   made.id = `run-row-${row}`;
   made.dataset.row = row;

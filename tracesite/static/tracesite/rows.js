@@ -36,6 +36,15 @@ export const endOf = (row) => {
   return start === null ? end : Math.max(start + (took ?? 0), end ?? 0);
 };
 
+// How long a row took, with the step for which it stands.
+export const tookOf = (row) => {
+  const [step, took] = [stepOf(row)?.took ?? null, outline.durations[row]];
+  if (step === null || took === null) {
+    return took ?? step;
+  }
+  return stepOf(row).start === null || outline.starts[row] === null ? Math.max(step, took) : endOf(row) - beginOf(row);
+};
+
 export const isCall = (row) => outline.calls[row] === CALL;
 export const isFailed = (row) => outline.statuses[row] === FAILED;
 export const isMessage = (row) => outline.calls[row] >= ANSWER;
@@ -78,7 +87,7 @@ const withAnswer = (columns) => {
   if (id && columns.is_whole && columns.ids.at(-1) !== id) {
     const last = { ids: id, calls: ANSWER, depths: 0, statuses: 1, named: columns.names.push("") - 1, numbers: "", starts: null, durations: null, critical: 0 };
     Object.entries(last).forEach(([column, value]) => columns[column].push(value));
-    wordsOf.set(id, { text: root.dataset.answer });
+    wordsOf.set(id, { [root.dataset.answerIs ?? "text"]: root.dataset.answer });
   }
   return columns;
 };
@@ -126,7 +135,7 @@ export const read = (columns) => {
   }
   // A run may end after the last row that has a time.
   whole.to = Math.max(whole.to, isAssumed ? 0 : Number(root.dataset.took ?? 0));
-  const known = outline.durations.filter((took, row) => took !== null && !isMessage(row)).sort((one, other) => one - other);
+  const known = rows.filter((row) => !isMessage(row)).map(tookOf).filter((took) => took !== null).sort((one, other) => one - other);
   longest = Math.max(known[Math.floor((known.length - 1) * LONG)] ?? 1, 1);
   byTime = rows.sort((one, other) => (beginOf(one) ?? Infinity) - (beginOf(other) ?? Infinity) || one - other);
 };

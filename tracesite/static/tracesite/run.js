@@ -8,7 +8,7 @@ import { follow, pageNow, replace, said } from "./following.js";
 import { copy, filled, isSession, part, reader, root, words } from "./page.js";
 import { hasTab, panel, stopReading } from "./panel.js";
 import { choose, keepInSight, list, paintSoon, refresh, reveal, rowBeside } from "./path.js";
-import { endReading, FAILED, foldAll, folded, hasChildren, isFailed, isFolded, isRepeat, openAbove, outline, place, read, readAgain, wholeOutline } from "./rows.js";
+import { CHAPTER, endReading, FAILED, foldAll, folded, hasChildren, isFailed, isFolded, isRepeat, openAbove, outline, place, read, readAgain, wholeOutline } from "./rows.js";
 import { about, addBack, openTab, showRow, showSection, showSide } from "./side.js";
 
 // --- What is selected -----------------------------------------------------------------------------------------------------
@@ -153,6 +153,8 @@ const KEYS = {
   p: () => goToFailure(-1),
   ArrowLeft: () => reader.selected >= 0 && fold(reader.selected, true),
   ArrowRight: () => reader.selected >= 0 && fold(reader.selected, false),
+  "[": () => jump((row) => outline.calls[row] === CHAPTER, -1),
+  "]": () => jump((row) => outline.calls[row] === CHAPTER, 1),
   b: () => outline.bottleneck !== null && select(outline.bottleneck),
   "/": () => part("find")?.focus(),
   "+": onAxis(() => zoomBy(0.5)),
@@ -219,7 +221,7 @@ const pressKey = (event) => {
 
 const listen = () => {
   root.querySelectorAll("[data-view-button]").forEach((one) => one.addEventListener("click", () => changeView(one.dataset.viewButton)));
-  part("rows").addEventListener("click", (event) => {
+  list.addEventListener("click", (event) => {
     const row = Number(event.target.closest(".run-row")?.dataset.row ?? -1);
     if (event.target.closest(".run-fold") && hasChildren(row)) {
       fold(row, !isFolded(row));

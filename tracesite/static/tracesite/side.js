@@ -1,4 +1,5 @@
 // What is beside the path, and on a phone over it: the panel of a step or call, otherwise question and answer, or what is known of a session.
+import { markTexts } from "./find.js";
 import { button, element, isSession, part, words } from "./page.js";
 import { panel, readDetail, stopReading } from "./panel.js";
 import { labelElements } from "./row.js";
@@ -59,6 +60,7 @@ export const showRow = (row) => {
   if (isSession) {
     showMessage(outline.ids[row]);
   }
+  markTexts(document.getElementById(`message-${outline.ids[row]}`) ?? about, outline.ids[row], about);
 };
 
 // Opens one of the tabs that there are, by its number.
