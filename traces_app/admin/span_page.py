@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
@@ -19,17 +21,52 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page, session_of_page
-from messages_app.safe_text import Excerpt, excerpt
+from messages_app.safe_text import Excerpt, duration, excerpt, one_line
 from traces_app.models import AgentStep, ToolCall
 from traces_app.spans.stored import spans_of, traces_of, within
 from tracesite_sdk.spans.conversation import SPAN_ID, TRACE_ID
-from tracesite_sdk.spans.span import Span
+from tracesite_sdk.spans.span import Attributes, Span
 
 from .labels import context_in_session
 
 MOST_SPANS = 300
 """Spans that are shown; the export has all."""
 _MOST_CHARACTERS = 20_000
+"""Of the values of a span."""
+_MOST_ROWS = 500
+"""Attributes, events and links of a span."""
+_UNGROUPED = 8
+"""Attributes that need no groups."""
+_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+_SHOWN = frozenset(
+    [
+        "trace_id",
+        "span_id",
+        "parent_id",
+        "name",
+        "kind",
+        "start",
+        "end",
+        "status",
+        "status_message",
+        "attributes",
+        "events",
+    ]
+    + ["links", "scope"]
+)
+"""Fields with a place of their own; all others that a span has are listed."""
+
+
+Rows = Sequence[tuple[str, Excerpt]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Attributes of a span, its resource, or one of its events or links."""
+
+    title: str
+    groups: Sequence[tuple[str, Rows]]
+    """By the first part of their names if there are many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +77,11 @@ class SpanLine:
     depth: int
     """Levels below the root, at most 8, so that a deep tree stays on the page."""
     duration_ms: int | None
-    content: Excerpt
-    """All of it as JSON."""
+    ids: Sequence[tuple[str, str]]
+    facts: Sequence[tuple[str, str]]
+    parts: Sequence[Part]
+    is_cut: bool
+    """Whether it has more than is shown."""
 
     @property
     def indent(self) -> str:
@@ -80,14 +120,88 @@ def _walk(spans: Sequence[Span]) -> Iterator[tuple[Span, int]]:
 
 
 def _line(span: Span, depth: int) -> SpanLine:
-    fields: dict[str, Any] = msgspec.to_builtins(span)
-    text = msgspec.json.format(msgspec.json.encode(fields)).decode()
+    took = (span.end - span.start) // 10**6 if span.end >= span.start > 0 else None
+    resource, scope = span.scope.resource, span.scope
+    others = {name: value for name, value in msgspec.to_builtins(span).items() if name not in _SHOWN}
+    facts = (
+        (_("Kind"), _KINDS[span.kind] if 0 <= span.kind < len(_KINDS) else str(span.kind)),
+        (_("Status"), f"{span.status or 'unset'} {one_line(span.status_message, 300)}"),
+        (_("Service"), _named(resource.get("service.name"), resource.get("service.version"))),
+        (_("Scope"), _named(scope.name, scope.version)),
+        (_("Started"), _instant(span.start)),
+        (_("Duration"), "" if took is None else duration(took)),
+        *((name, one_line(_text(value), 300)) for name, value in others.items()),
+    )
+    reader = _Reader()
+    parts = [reader.part(_("Attributes"), span.attributes)]
+    for event in span.events[:_MOST_ROWS]:
+        after = duration((event.time - span.start) // 10**6) if event.time >= span.start > 0 else ""
+        parts.append(reader.part(f"{_('Event')} {one_line(event.name, 120)} {after and f'+{after}'}", event.attributes))
+    for link in span.links[:_MOST_ROWS]:
+        ids = {"trace_id": link.trace_id, "span_id": link.span_id, "trace_state": link.trace_state}
+        parts.append(reader.part(_("Link"), {**{name: id_ for name, id_ in ids.items() if id_}, **link.attributes}))
+    about = {"scope.schema_url": scope.schema_url, "resource.schema_url": scope.resource_schema_url}
+    parts.append(reader.part(_("Scope"), scope.attributes | {name: url for name, url in about.items() if url}))
+    parts.append(reader.part(_("Resource"), resource))
     return SpanLine(
         span=span,
         depth=min(depth, 8),
-        duration_ms=(span.end - span.start) // 10**6 if span.end >= span.start > 0 else None,
-        content=excerpt(text[:_MOST_CHARACTERS], len(text.encode())),
+        duration_ms=took,
+        ids=[
+            (_("Trace ID"), span.trace_id),
+            (_("Span ID"), span.span_id),
+            (_("Parent span ID"), span.parent_id or _("none: a root")),
+        ],
+        facts=[(label, text) for label, text in facts if text.strip()],
+        parts=[part for part in parts if part.groups or part.title not in {_("Attributes"), _("Scope"), _("Resource")}],
+        is_cut=reader.is_cut or max(len(span.events), len(span.links)) > _MOST_ROWS,
     )
+
+
+class _Reader:
+    """Reads the values of a span until they are too many or too long."""
+
+    def __init__(self) -> None:
+        self._characters, self._rows = _MOST_CHARACTERS, _MOST_ROWS
+        self.is_cut = False
+
+    def part(self, title: str, attributes: Attributes) -> Part:
+        rows = [*self._read(attributes)]
+        if len(rows) <= _UNGROUPED:
+            return Part(title=title, groups=[("", rows)] if rows else [])
+        rows.sort(key=_group_of)
+        return Part(title=title, groups=[(name, [*some]) for name, some in groupby(rows, _group_of)])
+
+    def _read(self, attributes: Attributes) -> Iterable[tuple[str, Excerpt]]:
+        for name, value in attributes.items():
+            if self._rows <= 0 or self._characters <= 0:
+                self.is_cut = True
+                return
+            text = _text(value)
+            yield one_line(name, 200), excerpt(text[: self._characters], len(text.encode()))
+            self.is_cut = self.is_cut or len(text) > self._characters
+            self._rows -= 1
+            self._characters -= len(text)
+
+
+def _group_of(row: tuple[str, Excerpt]) -> str:
+    return row[0].partition(".")[0]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
+
+
+def _named(name: Any, version: Any) -> str:
+    return " ".join(one_line(_text(part), 120) for part in (name, version) if part)
+
+
+def _instant(nanoseconds: int) -> str:
+    """Return a time with the microseconds that spans have; "" for one that no clock has."""
+    if not 0 < nanoseconds < 4 * 10**18:
+        return ""
+    instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
+    return f"{timezone.localtime(instant):%Y-%m-%d %H:%M:%S.%f}"
 
 
 def show_spans_of_session(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:

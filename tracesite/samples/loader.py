@@ -1,7 +1,7 @@
 """Sample sessions for a new installation: real runs of agent SDKs (see recordings/README.md), shifted to recent times.
 
 Most are sessions in the form of an ingest request (.json); one holds the events that our own recorder sent (.ndjson). history.py
-adds what came before them, and replayed.py a run that failed with its replay.
+adds what came before them, replayed.py a run that failed with its replay, and traced.py a run that came as spans.
 
 The sessions were recorded within two minutes. Once loaded, the newest began two minutes ago and each older one some hours
 before the next, so that lists and time filters have something to show. All times of a session are shifted alike, so
@@ -34,10 +34,13 @@ from tracesite_sdk.normalize.redacted import redact_event, redact_score
 from .history import earlier_sessions, judgements
 from .replayed import SESSION as REPLAYED
 from .replayed import load_replayed
+from .traced import SESSION as TRACED
+from .traced import load_traced
 
 _NEWEST_AGE = timedelta(minutes=2)
 _BETWEEN = timedelta(hours=7, minutes=43)
 _REPLAYED_AGE = timedelta(hours=4, minutes=10)
+_TRACED_AGE = timedelta(hours=6, minutes=5)
 
 R = TypeVar("R", bound=records.Record)
 
@@ -58,7 +61,7 @@ def load_samples(db: Database, project: Project) -> int:
     samples.sort(key=_began, reverse=True)
     now = timezone.now()
     earlier = earlier_sessions(now)
-    names = [REPLAYED, *(sample.external_id for sample in (*samples, *earlier))]
+    names = [REPLAYED, TRACED, *(sample.external_id for sample in (*samples, *earlier))]
     there = set(
         db.rows(Session.with_deleted)
         .filter(project=project, external_id__in=names)
@@ -88,7 +91,9 @@ def load_samples(db: Database, project: Project) -> int:
     if REPLAYED not in there:
         load_replayed(db, project, now - _REPLAYED_AGE)
         replayed = 2
-    return len(fresh) + len(missing) + replayed
+    if TRACED not in there:
+        load_traced(db, project, now - _TRACED_AGE)
+    return len(fresh) + len(missing) + replayed + int(TRACED not in there)
 
 
 def _recordings() -> Iterator[_Recording]:

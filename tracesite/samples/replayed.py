@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
@@ -55,10 +55,20 @@ def load_replayed(db: Database, project: Project, start: datetime) -> None:
     _fail_and_replay(recorder, store)
     recorder.close()
     rules = masking_of(project.pk)
-    events = decode_events(msgspec.json.encode({"events": sink.events}), ndjson=False)
+    events = decode_events(msgspec.json.encode({"events": _timed(sink.events)}), ndjson=False)
     record_events(db, project.pk, [redact_event(event, rules) for event in events])
     for body in store.bodies:
         store_snapshots(db, project.pk, redact_snapshots(decode_snapshots(body), rules))
+
+
+def _timed(events: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Return the events with durations of the clock that gave their times: the recorder measures with one of its own, so that a call
+    would begin after the end of its run."""
+    began = {event["id"].removesuffix(".s"): event["number"] for event in events}
+    for event in events:
+        if "duration" in event["data"]:
+            event["data"]["duration"] = (event["number"] - began[event["id"].removesuffix(".e")]) / 1_000_000
+    return events
 
 
 def _fail_and_replay(recorder: Recorder, store: _Sent) -> None:

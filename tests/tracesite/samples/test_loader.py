@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import resources
 
 import pytest
-from django.db.models import F
+from django.db.models import F, Q
 from django.test import Client
 from django.utils import timezone
 
@@ -27,13 +27,39 @@ def project(db: None) -> Project:
 
 
 def test_load_samples_twice_changes_nothing(project: Project) -> None:
-    assert load_samples(primary, project) == 49
+    assert load_samples(primary, project) == 50
     assert set(Score.objects.filter(session__tags=["travel"]).values_list("number", flat=True)) == {0, 1}
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, Score)]
     assert load_samples(primary, project) == 0
     assert [
         list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, Score)
     ] == before
+
+
+def test_calls_of_samples_end_before_their_runs(project: Project) -> None:
+    load_samples(primary, project)
+    ended = ToolCall.objects.filter(message__completed_at__isnull=False)
+    assert ended.filter(message__session__external_id="sample-parcel-desk").exists()
+    assert not ended.filter(
+        Q(started_at__gt=F("message__completed_at")) | Q(completed_at__gt=F("message__completed_at"))
+    ).exists()
+
+
+def test_sample_of_spans_shows_its_tree(admin_client: Client, project: Project) -> None:
+    load_samples(primary, project)
+    run = Message.objects.get(session__external_id="sample-overdue-invoices", role="assistant")
+    call = ToolCall.objects.get(message=run)
+    assert (run.content[:12], run.step_count, call.tool.name) == ("Two invoices", 2, "list_invoices")
+    page = admin_client.get(f"/admin/messages_app/message/{run.pk}/change/?tab=spans")
+    assert [line.depth for line in page.context["spans"].lines] == [0, 1, 1, 2, 2, 1]
+    for shown in (
+        "billing-desk 4.2.0",
+        "opentelemetry.instrumentation.openai_v2 2.3b0",
+        "db.query.text",
+        "OperationalError",
+        "link.reason",
+    ):
+        assert shown in text_of(page)
 
 
 def test_load_samples_skips_deleted_sample(project: Project) -> None:

@@ -68,10 +68,10 @@ const TABS = {
   span: [
     () => true,
     () => [
+      ...(detail.span ? [partElement(detail.span)] : []),
       factsElement(),
       ...(detail.parent ? [linkElement([words.parent, `?call=${detail.parent}`])] : []),
       ...valuesOf(detail, "usage", "metadata", "raw"),
-      ...(detail.span ? [partElement(detail.span)] : []),
     ],
   ],
   json: [() => true, jsonElement],
