@@ -123,7 +123,7 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     ],
     "/admin/messages_app/message/<uuid:message_id>/words/": lambda: [every_row()],
     "/admin/messages_app/session/<uuid:session_id>/words/": lambda: [every_row()],
-    "/admin/messages_app/message/<uuid:message_id>/outline/<uuid:node_id>/": lambda: ["", "?good", "?similar"],
+    "/admin/messages_app/message/<uuid:message_id>/outline/<uuid:node_id>/": lambda: ["", "?good"],
     "/admin/messages_app/message/<uuid:message_id>/steps/<uuid:step_id>/input/": lambda: ["", "?part"],
     "/admin/messages_app/message/<uuid:message_id>/search/": lambda: ["?q=about", "?q=planted"],
     "/admin/messages_app/session/<uuid:session_id>/search/": lambda: ["?q=about", "?q=planted"],
@@ -146,6 +146,7 @@ EVERY = frozenset(
     """
     /admin/messages_app/message/<path:object_id>/change/
     /admin/messages_app/message/<uuid:message_id>/outline/<uuid:node_id>/
+    /admin/messages_app/message/<uuid:message_id>/similar/<uuid:node_id>/
     /admin/messages_app/message/<uuid:message_id>/words/
     /admin/messages_app/session/<uuid:session_id>/outline/<uuid:node_id>/
     /admin/messages_app/session/<uuid:session_id>/words/

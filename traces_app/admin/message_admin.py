@@ -82,7 +82,7 @@ from .message_page import show_message
 from .run_outline import send_detail, send_outline, send_words
 from .run_search import send_matches
 from .scores import judge_message
-from .similar_page import show_similar
+from .similar_page import send_similar_calls, show_similar
 from .span_page import show_spans_of_message
 from .text_search import named_or_saying, with_found
 
@@ -111,6 +111,7 @@ class MessageAdmin(KeysetAdmin):
         Page("<uuid:message_id>/judge/", judge_message, "judge"),
         Page("<uuid:message_id>/compare/", show_comparison, "compare"),
         Page("<uuid:message_id>/similar/", show_similar, "similar"),
+        Page("<uuid:message_id>/similar/<uuid:node_id>/", send_similar_calls, "similar_calls"),
     )
     trash: ClassVar[Trash] = Trash(
         delete=writes.delete_message,

@@ -37,7 +37,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -64,7 +63,6 @@ from .run_page import (
     FIRST_ROWS,
     VALUE_CHARACTERS,
     RunPage,
-    count_failures_like,
     pages_of_failures_like,
     read_call,
     step_number,
@@ -339,15 +337,8 @@ def send_outline(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
 
 
 def send_detail(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
-    """Send a step or call of a run with its payloads as JSON; with `?good` the same call of the last good run, or a problem. With
-    `?similar` send how often a failed call occurred, as a part for the panel."""
+    """Send a step or call of a run with its payloads as JSON; with `?good` the same call of the last good run, or a problem."""
     db = database(request)
-    if "similar" in request.GET:
-        calls = db.rows(ToolCall.with_deleted).select_related("project")
-        failed = calls.filter(pk=node_id, message_id=message_id, status=ToolCall.Status.ERROR).first()
-        if failed is None or not sees(model_admin, request, message_id):
-            raise Http404
-        return HttpResponse(format_html("<p>{}</p>", count_failures_like(db, failed)))
     detail: Detail | dict[str, str] | None = None
     if "good" in request.GET:
         detail = read_good_call(db, model_admin.scope(request), message_id, node_id)
@@ -705,8 +696,8 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
         **_input(row.step),
         parent=row.parent_id,
         span=_span_url(row.message_id, call_id, texts.result_metadata),
-        good=_url_of_failure(row, "good"),
-        similar=_url_of_failure(row, "similar"),
+        good=_url_of_failure(row, "detail", good="1"),
+        similar=_url_of_failure(row, "similar_calls"),
         links=pages_of_failures_like(db, row),
         url=url_in_run(row.message_id, call_id),
         api=reverse("tracesite:tool-call", args=[call_id]),
@@ -765,11 +756,11 @@ def _span_url(message_id: UUID, node_id: UUID, metadata: Excerpt) -> str:
     return reverse("admin:messages_app_message_spans", args=[message_id], query={"call": str(node_id)})
 
 
-def _url_of_failure(call: ToolCall, what: str) -> str:
-    """Return the URL of what send_detail sends of a failed call; "" for others."""
+def _url_of_failure(call: ToolCall, page: str, **query: str) -> str:
+    """Return the URL of a page about a failed call; "" for others."""
     if call.status != ToolCall.Status.ERROR:
         return ""
-    return reverse("admin:messages_app_message_detail", args=[call.message_id, call.pk], query={what: "1"})
+    return reverse(f"admin:messages_app_message_{page}", args=[call.message_id, call.pk], query=query)
 
 
 def _input(step: AgentStep) -> dict[str, Any]:

@@ -315,21 +315,22 @@ def pages_of_failures_like(db: Database, call: ToolCall) -> list[tuple[str, str]
     return pages
 
 
-def count_failures_like(db: Database, call: ToolCall) -> str:
-    """Return how often the error of a failed call occurred lately, and in how many runs, in words. At most MOST_COUNTED calls are
-    counted, the newest. Three queries."""
+def failures_like(db: Database, call: ToolCall) -> tuple[str, list[UUID]]:
+    """Return how often the error of a failed call occurred lately, and in how many runs, in words, and the calls. At most
+    MOST_COUNTED calls are counted, the newest. Three queries."""
     filters = CallFilterSet(QueryDict(f"status=error&error_group={group_of_call(db, call.pk)}"), mask=None)
     lately = IdRange(lower=ids.first_id_at(timezone.now() - COUNTED_FOR))
     try:
         rows = filters.found(db, ProjectScope(frozenset([call.project_id])), None).within(lately)
         calls = rows.keys(newest_first=True, limit=MOST_COUNTED + 1)
     except InvalidInput:
-        return _("Counting the calls with this error took too long.")
+        return _("Counting the calls with this error took too long."), []
     runs = db.rows(ToolCall.objects).filter(pk__in=calls, **lately.of("pk")).values("message_id").distinct().count()
     number = f"{MOST_COUNTED:,}+" if len(calls) > MOST_COUNTED else f"{len(calls):,}"
     told = {"calls": ngettext("%(number)s call", "%(number)s calls", len(calls)) % {"number": number}}
     told["runs"] = ngettext("%(number)s run", "%(number)s runs", runs) % {"number": f"{runs:,}"}
-    return _("In the last %(days)s days: %(calls)s with this error, in %(runs)s.") % {**told, "days": COUNTED_FOR.days}
+    told["days"] = str(COUNTED_FOR.days)
+    return _("In the last %(days)s days: %(calls)s with this error, in %(runs)s.") % told, calls
 
 
 # --- Queries ---------------------------------------------------------------------------------------------------------

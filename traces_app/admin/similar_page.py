@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -21,14 +21,21 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.queries import message_of_page
+from messages_app.safe_text import one_line
+from traces_app.models import ToolCall
 from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.similar_runs import similar_runs
 
 from .labels import context_in_session
 from .listed_runs import ListedRun, read_listed
+from .run_outline import NAME_CHARACTERS, RowWords, read_words, sees
+from .run_page import failures_like, url_in_run
 
 RUNS_LISTED = 20
+CALLS_LISTED = 20
+CALLS_READ = 200
+"""The newest failed calls, of which the last one of each run is listed."""
 LEAST_SCORE = 0.2
 """Runs that are less alike are not listed."""
 _SAME, _SIMILAR = 0.995, 0.5
@@ -61,6 +68,44 @@ class SimilarRow:
         return [
             (same, True) if score >= _SAME else (similar, False) for score, same, similar in scores if score >= _SIMILAR
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarCall:
+    """A failed call with the same error, in another run."""
+
+    url: str
+    tool: str
+    words: RowWords
+    listed: ListedRun
+
+
+def send_similar_calls(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
+    """Send how often the error of a failed call occurred, and the newest other runs with it, as a part for the panel."""
+    db = database(request)
+    calls = db.rows(ToolCall.with_deleted).select_related("project")
+    failed = calls.filter(pk=node_id, message_id=message_id, status=ToolCall.Status.ERROR).first()
+    if failed is None or not sees(model_admin, request, message_id):
+        raise Http404
+    counted, keys = failures_like(db, failed)
+    others = db.rows(ToolCall.objects).filter(pk__in=keys[:CALLS_READ]).exclude(message=message_id).order_by("-pk")
+    newest: dict[UUID, tuple[UUID, str]] = {}
+    for key, run, tool in others.values_list("pk", "message_id", "tool__name"):
+        newest.setdefault(run, (key, tool))
+    runs = list(newest)[:CALLS_LISTED]
+    listed = read_listed(db, runs)
+    words = read_words(db, [newest[run][0] for run in runs], message_id__in=runs)
+    rows = [
+        SimilarCall(
+            url=url_in_run(run, newest[run][0]),
+            tool=one_line(newest[run][1], NAME_CHARACTERS) or _("(no name)"),
+            words=words.get(str(newest[run][0]), RowWords()),
+            listed=listed[run],
+        )
+        for run in runs
+        if run in listed  # not deleted meanwhile
+    ]
+    return TemplateResponse(request, "admin/traces_app/similar_calls.html", {"counted": counted, "calls": rows})
 
 
 def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:

@@ -35,8 +35,8 @@ OURS = ("access_app", "messages_app", "traces_app", "tracesite")
 NOWHERE = "/admin/nowhere/"
 NO_PAGES = frozenset(
     [
-        # JSON and files.
-        *("outline", "words", "detail", "search", "value", "export", "arrived"),
+        # JSON, files, and parts of a page.
+        *("outline", "words", "detail", "search", "similar_calls", "value", "export", "arrived"),
         # It leads to the events on the page of the session.
         "live",
         # Only POST, which leads to another page.

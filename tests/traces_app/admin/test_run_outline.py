@@ -18,7 +18,7 @@ from access_app.encryption.keys import add_key
 from access_app.masking import save_rule
 from access_app.models import Project, Role
 from access_app.roles import grant_role
-from tests.admin_pages import html_of, statements_of
+from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.admin import run_outline, run_page
 from traces_app.admin.run_outline import read_runs
@@ -403,6 +403,12 @@ def test_similar_counts_calls_and_runs_of_the_last_days(staff: Client, project: 
     call = ToolCall.objects.filter(message_id=first).order_by("position").first()
     assert call is not None
     url = staff.get(url_of(first, call.pk)).json()["similar"]
-    assert html_of(staff.get(url)) == "<p>In the last 30 days: 3 calls with this error, in 2 runs.</p>"
-    assert len(statements_of(staff, url)) <= 12
-    assert staff.get(url_of(uuid4(), call.pk), {"similar": 1}).status_code == 404
+    part = staff.get(url)
+    assert "In the last 30 days: 3 calls with this error, in 2 runs." in html_of(part)
+    # The run that it is of is not like itself, and the old one is too old.
+    like = ToolCall.objects.get(message__external_id="second")
+    assert text_of(part).endswith("Failed (no question) find no host 3 4 weeks ago")
+    assert list(links_of(part).values()) == [f"/admin/messages_app/message/{like.message_id}/change/?call={like.pk}"]
+    assert len(statements_of(staff, url)) <= 24
+    assert staff.get(url.replace(str(first), str(uuid4()))).status_code == 404
+    assert staff.get(url.replace(str(call.pk), str(like.pk))).status_code == 404
