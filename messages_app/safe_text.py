@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import F, Func, IntegerField
@@ -19,8 +20,8 @@ from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from .sql.beginnings import Beginning, PrettyBeginning, pretty
 
@@ -272,7 +273,29 @@ def moment(instant: datetime | None) -> SafeString:
 
 def ago(instant: datetime) -> SafeString:
     """Format how long ago an aware time was, in one unit: "9 hours ago". Its title has the time in UTC; times.js adds more."""
-    return _time(instant, _("%(time)s ago") % {"time": timesince(instant, depth=1)})
+    minutes = max(int((timezone.now() - instant).total_seconds()), 0) // 60
+    unit = next((unit for unit in (24 * 60, 60) if minutes >= unit), 1)
+    return _time(instant, _ago(minutes - minutes % unit, get_language()))
+
+
+@lru_cache(1_000)
+def _ago(minutes: int, _language: str | None) -> str:
+    """Return the words for a number of minutes: Django's take a tenth of the time of a list, and name months in Chinese as dates."""
+    hours = minutes // 60
+    days = hours // 24
+    months = days // 30
+    if months >= 12:
+        years = days // 365 or 1
+        return ngettext("%(number)s year ago", "%(number)s years ago", years) % {"number": years}
+    if months:
+        return ngettext("%(number)s month ago", "%(number)s months ago", months) % {"number": months}
+    if days:
+        return ngettext("%(number)s day ago", "%(number)s days ago", days) % {"number": days}
+    if hours:
+        return ngettext("%(number)s hour ago", "%(number)s hours ago", hours) % {"number": hours}
+    if minutes:
+        return ngettext("%(number)s minute ago", "%(number)s minutes ago", minutes) % {"number": minutes}
+    return _("just now")
 
 
 def _time(instant: datetime, shown: str) -> SafeString:

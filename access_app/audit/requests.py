@@ -92,7 +92,7 @@ OF_PAGES = {
         ("compare", "detail", "errors", "history", "input", "live", "outline", "similar", "snapshot", "snapshots"),
         AuditAction.READ,
     ),
-    **dict.fromkeys(("arrived", "similar_calls", "spans", "statistics", "words"), AuditAction.READ),
+    **dict.fromkeys(("arrived", "facets", "peek", "similar_calls", "spans", "statistics", "words"), AuditAction.READ),
 }
 """Actions of our pages of the admin by the words of their names, if they do not say it themselves; all others change something. A GET
 reads, unless its word is export, value or search."""

@@ -18,6 +18,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.db.models.expressions import Combinable
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import Promise
@@ -38,7 +39,7 @@ from tracesite_sdk.records import ids
 from .time_zones import entry_of
 
 CURSOR = "cursor"
-ORDER, BY_ACTIVITY = "order", "activity"
+ORDER = "order"
 # Maximum number of projects or names that a page offers; others can be typed in.
 MANY = 200
 ACCEPTED_TIMES = _("Use a date or a time since 1970, such as 2026-11-27 or 2026-11-27T20:30.")
@@ -253,19 +254,38 @@ class ActiveFilter(CreatedFilter):
         return queryset.filter(**self.times("active_at"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sort:
+    """An order of a list other than that of its rows' ids."""
+
+    column: str
+    """The column of the list whose header leads to it."""
+    value: str | Combinable
+    """A field or an expression: the greatest first, unknown ones last."""
+    title: Promise
+    is_indexed: bool = False
+    """Whether the whole list can be read in this order, by the time that `value` names; otherwise only its newest rows are sorted."""
+
+
 class OrderFilter(ChoiceFilter):
-    """Order sessions by the time of their start or by their last activity; see keyset.KeysetChangeList."""
+    """The order of a list: one of `KeysetAdmin.sorts`."""
 
     title = _("order")
     parameter_name = ORDER
     in_api = False
 
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.sorts: Mapping[str, Sort] = getattr(model_admin, "sorts", {})
+
     def options(self) -> Sequence[tuple[str, Any]]:
-        return [(BY_ACTIVITY, _("last activity"))]
+        return [(name, sort.title) for name, sort in self.sorts.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value not in ("", BY_ACTIVITY):
-            raise InvalidFilter(self.title, self.value, one_of([BY_ACTIVITY]))
+        if self.value and self.value not in self.sorts:
+            raise InvalidFilter(self.title, self.value, one_of(self.sorts))
         return queryset
 
     def chips(self, changelist: ChangeList) -> Iterator[Chip]:
@@ -274,7 +294,7 @@ class OrderFilter(ChoiceFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         (context,) = super().choices(changelist)
-        yield {**context, "any": _("start time")}
+        yield {**context, "any": _("Newest first")}
 
 
 def created_ids(parameters: Mapping[str, str], title: str | Promise = CreatedFilter.title) -> IdRange:
@@ -298,7 +318,7 @@ def ids_of_page(request: HttpRequest) -> IdRange:
 
 
 class NameFilter(BarFilter):
-    """Filter by a name that is typed in, with suggestions, because a list of choices may be too long."""
+    """Filter by a name that is typed in, because a list of choices may be too long. Suggestions come with the facets."""
 
     template = "admin/name_filter.html"
 
@@ -314,7 +334,7 @@ class NameFilter(BarFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """Yield one dict with the context of the template."""
-        yield {"name": self.parameter_name, "value": self.value, "suggestions": self.suggestions()}
+        yield {"name": self.parameter_name, "value": self.value}
 
 
 class SessionNameFilter(NameFilter):

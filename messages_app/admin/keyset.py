@@ -6,7 +6,7 @@ that reads for too long, because its filters match few rows, is stopped after a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
-from django.db.models import Field, Model, QuerySet
+from django.db.models import F, Field, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
@@ -29,6 +29,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import RoleAdmin, url_name
 from access_app.db import Database, project_aliases
@@ -47,7 +48,6 @@ from .columns import COLUMNS, Columns
 from .downloads import Downloads
 from .exports import Export
 from .filters import (
-    BY_ACTIVITY,
     CURSOR,
     ORDER,
     BarFilter,
@@ -55,16 +55,30 @@ from .filters import (
     InvalidFilter,
     OrderFilter,
     ProjectFilter,
+    Sort,
     parameters_of,
     readable_projects,
 )
-from .row_pages import RowPage, TimeCursor, nested_loops, read_rows, read_rows_by_time, time_limit
+from .list_rows import list_columns, list_rows
+from .row_pages import (
+    SORTED_ROWS,
+    RowPage,
+    TimeCursor,
+    nested_loops,
+    page_number,
+    read_rows,
+    read_rows_by_time,
+    read_sorted,
+    time_limit,
+)
 from .saved_views import SavedViews
 from .selection import BulkActions
 from .trash import TEMPLATE, TEMPLATE_OF_SELECTED, Trash, name_deletions, url_of
+from .typed_filters import typed_filters
 from .walks import TookTooLong, end_of_search, is_walk, page_size
 
 VALUE_CHARACTERS = 80
+_LAST_DELETED = Sort(column="", value="deleted_at", title=gettext_lazy("Last deleted first"), is_indexed=True)
 MOST_WORDS = 6
 """The most words of a search without results for which each is offered by itself."""
 
@@ -89,6 +103,7 @@ class NamedList:
 class KeysetChangeList(ChangeList):
     """Django's change list without its counting, sorting and page numbers."""
 
+    list_columns, list_rows = list_columns, list_rows
     was_stopped = False
     """Whether the query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, with a notice."""
     is_of_one_database = True
@@ -100,6 +115,13 @@ class KeysetChangeList(ChangeList):
     def keyset_admin(self) -> KeysetAdmin:
         assert isinstance(self.model_admin, KeysetAdmin), "only KeysetAdmin makes this change list"
         return self.model_admin
+
+    @property
+    def facets_url(self) -> str:
+        """The address of the facets of the list; "" if it has none."""
+        admin_ = self.keyset_admin
+        has_some = any(page.name == "facets" for page in admin_.pages) and not admin_.in_trash(self.request)
+        return reverse(f"admin:{url_name(admin_, 'facets')}") + self.get_query_string() if has_some else ""
 
     @property
     def offers_all(self) -> bool:
@@ -169,6 +191,7 @@ class KeysetChangeList(ChangeList):
         return found
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        self.request = request
         try:
             super().__init__(request, *args, **kwargs)
         except IncorrectLookupParameters as error:
@@ -211,8 +234,8 @@ class KeysetChangeList(ChangeList):
         admin_ = self.keyset_admin
         try:
             # A walk is in the order of ids: a row that becomes active meanwhile would escape an order by activity.
-            column = None if is_walk(request) else admin_.order_column(request)
-            read_page_of = self._page_reader(db, column, page_size(admin_, request), request.GET.get(CURSOR))
+            sort = None if is_walk(request) else admin_.sort(request)
+            read_page_of = self._page_reader(db, sort, page_size(admin_, request), request.GET.get(CURSOR))
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
@@ -278,12 +301,17 @@ class KeysetChangeList(ChangeList):
             return db.rows_of(self.root_queryset).order_by().in_bulk(keys)
 
     def _page_reader(
-        self, db: Database, column: str | None, size: int, cursor: str | None
+        self, db: Database, sort: Sort | None, size: int, cursor: str | None
     ) -> Callable[[ReadableRows[QuerySetKeys]], RowPage]:
         """Return a function that reads the requested page. Raise InvalidInput for a cursor of another order."""
-        if column is not None:
-            place = TimeCursor.parse(cursor) if cursor else None
+        if sort is not None and sort.is_indexed:
+            assert isinstance(sort.value, str), "an index is on a column"
+            column, place = sort.value, TimeCursor.parse(cursor) if cursor else None
             return lambda rows: read_rows_by_time(rows, column, size, place, self._read_keys)
+        if sort is not None:
+            value = F(sort.value) if isinstance(sort.value, str) else sort.value
+            number = page_number(cursor)
+            return lambda rows: read_sorted(rows, value, size, number, self._read_keys)
         wanted = PageRequest(limit=size, cursor=Cursor.parse(cursor) if cursor else None)
         return lambda rows: read_rows(rows, wanted, self._read_keys)
 
@@ -314,6 +342,12 @@ class KeysetAdmin(RoleAdmin):
     api: ClassVar[ApiList | None] = None
     trash: ClassVar[Trash | None] = None
     named_lists: ClassVar[Sequence[NamedList]] = ()
+    sorts: ClassVar[Mapping[str, Sort]] = {}
+    """The orders that the reader can choose, by the values of their parameter; a list with some has the OrderFilter."""
+    searched_fields: ClassVar[Collection[str]] = ()
+    """The names before a colon that belong to the search; others are those of filters."""
+    search_example: ClassVar[str] = ""
+    """Filters that can be typed into the search."""
 
     def get_urls(self) -> list[URLPattern]:
         of_trash = [] if self.trash is None else self.trash.urls(self)
@@ -325,7 +359,9 @@ class KeysetAdmin(RoleAdmin):
     # --- The list -------------------------------------------------------------------------------------------
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return KeysetChangeList
+        # The facets of a list count its rows instead.
+        found: type[ChangeList] = getattr(request, "changelist", KeysetChangeList)
+        return found
 
     def keyset_list(self, request: HttpRequest) -> KeysetChangeList:
         """Return the list of a request."""
@@ -340,6 +376,8 @@ class KeysetAdmin(RoleAdmin):
             for name, values in request.GET.lists():
                 given.setlist(name, [value for value in values if value])
             return HttpResponseRedirect(f"{request.path}?{given.urlencode()}")
+        if request.method == "GET" and (moved := self._with_typed_filters(request)):
+            return HttpResponseRedirect(f"{request.path}?{moved.urlencode()}")
         if refusal := self.bulk.refusal(self, request):
             return refusal
         try:
@@ -355,14 +393,27 @@ class KeysetAdmin(RoleAdmin):
                 response.context_data |= self.api.context(request, found)
         return response
 
+    def _with_typed_filters(self, request: HttpRequest) -> QueryDict | None:
+        """Return the parameters of the list with those filters that its search names; None if it names none."""
+        rest, typed = typed_filters(
+            request.GET.get(SEARCH_VAR, ""), self.get_list_filter(request), self.searched_fields
+        )
+        if not typed:
+            return None
+        moved = request.GET.copy()
+        for name, value in {SEARCH_VAR: rest, **typed}.items():
+            moved[name] = value
+        if not rest:
+            del moved[SEARCH_VAR]
+        return moved
+
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         """Return what the page of the list shows beside its rows."""
         in_trash, named = self.in_trash(request), self.named_list(request.GET)
         rows = capfirst(str(self.opts.verbose_name_plural))
-        order = _("Latest activity first") if self.order_column(request) else _("Newest first")
         context: dict[str, Any] = {
             "title": named.title if named else _("Trash: %(rows)s") % {"rows": rows} if in_trash else rows,
-            "list_order": _("Last deleted first") if in_trash else order,
+            "list_order": self._order_in_words(request),
             "address_query": request.GET.urlencode(),
             **self.exports.context(self, request),
             **self.columns.context(self, request),
@@ -371,6 +422,12 @@ class KeysetAdmin(RoleAdmin):
         if named is not None and not named.can_add:
             context["has_add_permission"] = False
         return context if self.trash is None else context | self.trash.context(self, request)
+
+    def _order_in_words(self, request: HttpRequest) -> str:
+        sort = self.sort(request)
+        if sort is None or sort.is_indexed:
+            return str(sort.title if sort else _("Newest first"))
+        return _("%(order)s, of the newest %(number)s") % {"order": sort.title, "number": f"{SORTED_ROWS:,}"}
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.trash is not None and self.trash.is_shown(self, request):
@@ -395,12 +452,15 @@ class KeysetAdmin(RoleAdmin):
         known = any(lookup in parameters_of(list_filter) for list_filter in filters)
         return known and "\x00" not in value  # PostgreSQL rejects U+0000
 
-    def order_column(self, request: HttpRequest) -> str | None:
-        """Return the time by which the list is ordered, latest first; None for the primary key."""
+    def sort(self, request: HttpRequest) -> Sort | None:
+        """Return the order of the list; None for that of its ids."""
         if self.in_trash(request):
-            return "deleted_at"
-        by_activity = request.GET.get(ORDER) == BY_ACTIVITY and OrderFilter in self.get_list_filter(request)
-        return "active_at" if by_activity else None
+            return _LAST_DELETED
+        return self.sorts.get(request.GET.get(ORDER, "")) if self.can_sort(request) else None
+
+    def can_sort(self, request: HttpRequest) -> bool:
+        """Return whether the reader can choose the order. A search finds the newest first, and the trash has its own."""
+        return not (self.in_trash(request) or request.GET.get(SEARCH_VAR, "").strip())
 
     def usual_columns(self, request: HttpRequest) -> Sequence[str]:
         """Return the columns of readers who chose none, but for the project if it is the same in each row."""

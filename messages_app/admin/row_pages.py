@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Q
+from django.db.models.expressions import Combinable
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
@@ -26,6 +28,8 @@ from tracesite_sdk.records import ids
 
 from .filters import CURSOR
 
+SORTED_ROWS = 10_000
+"""The newest rows of a list, which alone are sorted where no index has the order."""
 _TIME_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
 
 
@@ -118,6 +122,41 @@ def read_rows_by_time(
         next=str(TimeCursor(at=keys[-1][0], pk=keys[-1][1], newer=False)) if keys and has_older else None,
         previous=str(TimeCursor(at=keys[0][0], pk=keys[0][1], newer=True)) if keys and has_newer else None,
     )
+
+
+def read_sorted(
+    rows: ReadableRows[QuerySetKeys], value: Combinable, limit: int, number: int, read_keys: ReadKeys
+) -> RowPage:
+    """Return a page of the newest SORTED_ROWS of `rows`, greatest value first, unknown ones last; `read_keys` as of read_rows. The cursor
+    is the number of the page, from 1, because values change and few pages of such a list are read."""
+
+    def keys_of(part: QuerySetKeys) -> list[tuple[bool, Any, UUID]]:
+        newest = part.queryset.order_by("-pk").annotate(sorted_by=value).values_list("sorted_by", "pk")[:SORTED_ROWS]
+        keys = ((found is not None, 0 if found is None else found, pk) for found, pk in newest)
+        return nlargest(number * limit + 1, keys)
+
+    of_each = rows.each(keys_of)
+    keys = list(
+        islice(
+            rows.in_order(of_each, newest_first=True, text=lambda one: str(one[2])),
+            (number - 1) * limit,
+            number * limit + 1,
+        )
+    )
+    return RowPage(
+        rows=_rows_with(rows, [pk for _is_known, _value, pk in keys[:limit]], read_keys),
+        next=str(number + 1) if len(keys) > limit else None,
+        previous=str(number - 1) if number > 1 else None,
+    )
+
+
+def page_number(cursor: str | None) -> int:
+    """Return the number of a page of `read_sorted`. Raise InvalidInput."""
+    if cursor is None:
+        return 1
+    if not cursor.isascii() or not cursor.isdecimal() or not 1 <= int(cursor[:5]) <= SORTED_ROWS:
+        raise InvalidInput(_("Invalid cursor. Use the links on the page."), field=CURSOR)
+    return int(cursor[:5])
 
 
 @contextmanager

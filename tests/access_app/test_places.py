@@ -207,7 +207,7 @@ def test_lists_of_several_databases_are_one_statement_in_each_and_name_one_that_
             assert "“tenant”" in refused.json()["error"]["message"]
         assert len(staff.get("/api/v1/messages/?project=small").json()["results"]) == 2
         for query in ("", "?q=Question"):
-            page = staff.get(f"/admin/messages_app/message/{query}").content.decode()
+            page = staff.get(f"/admin/messages_app/message/facets/{query}").content.decode()
             assert "The database “tenant” does not respond" in page
             assert "Not shown are these projects" in page
             assert "Question of" in page
@@ -288,7 +288,7 @@ def test_jobs_and_suggestions_are_of_all_databases_shown(big: Project, monkeypat
         run_job(database_of(project.pk), purge)
 
     def suggested(query: str) -> list[str]:
-        page = staff.get(f"/admin/messages_app/message/{query}").content.decode()
+        page = staff.get(f"/admin/messages_app/message/facets/{query}").content.decode()
         return re.findall(r'<option value="((?:tool_|model-)of[-_]\w+)"', page)
 
     assert suggested("") == ["tool_of_big", "tool_of_small", "model-of-big", "model-of-small"]

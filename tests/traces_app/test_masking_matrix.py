@@ -146,6 +146,7 @@ EVERY = frozenset(
     """
     /admin/messages_app/message/<path:object_id>/change/
     /admin/messages_app/message/<uuid:message_id>/outline/<uuid:node_id>/
+    /admin/messages_app/message/<uuid:message_id>/peek/
     /admin/messages_app/message/<uuid:message_id>/similar/<uuid:node_id>/
     /admin/messages_app/message/<uuid:message_id>/words/
     /admin/messages_app/session/<uuid:session_id>/outline/<uuid:node_id>/

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
@@ -24,7 +24,7 @@ from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
 from messages_app.admin.downloads import Downloadable, Downloads
 from messages_app.admin.exports import Export, text
-from messages_app.admin.filters import CreatedFilter, ProjectFilter
+from messages_app.admin.filters import CreatedFilter, OrderFilter, ProjectFilter, Sort
 from messages_app.admin.keyset import KeysetAdmin, NamedList
 from messages_app.admin.selection import BulkActions
 from messages_app.admin.walks import page_size
@@ -34,10 +34,12 @@ from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.search.pages import mark_of_status
+from traces_app.queries.search.texts import FIELDS
 from tracesite_sdk.records import ids
 
 from .bulk_scores import score_selected
 from .error_pages import PARAMETERS, errors_context
+from .facets import send_facets
 from .filters import (
     CallAgentFilter,
     CallDurationFilter,
@@ -50,6 +52,7 @@ from .filters import (
     MessageIdFilter,
 )
 from .labels import NAME_CHARACTERS, found_terms
+from .list_filters import SORTS
 from .periods import page_of_period
 from .run_page import url_in_run
 from .text_search import named_or_saying, with_found
@@ -70,12 +73,15 @@ def show_errors(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
 class ToolCallAdmin(KeysetAdmin):
     """The list of calls, for finding a failed one; each row links to its place in the run."""
 
-    pages = (Page("errors/", show_errors, "errors"),)
+    pages = (Page("errors/", show_errors, "errors"), Page("facets/", send_facets, "facets"))
     bulk = BulkActions(for_all=True)
+    sorts: ClassVar[Mapping[str, Sort]] = {"duration": SORTS["duration"]}
+    searched_fields = FIELDS
+    search_example = "status:error duration:>1000"
     actions = (score_selected,)
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
-        *(CallErrorGroupFilter, MessageIdFilter, CallDurationFilter, CallScoreFilter, CreatedFilter),
+        *(CallErrorGroupFilter, MessageIdFilter, CallDurationFilter, CallScoreFilter, OrderFilter, CreatedFilter),
     )
     columns = Columns(
         (

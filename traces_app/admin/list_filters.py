@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from access_app.models import Project
 from messages_app.admin.filters import (
     RangeListFilter,
+    Sort,
     TextListFilter,
     WordListFilter,
     YesNoListFilter,
 )
 from messages_app.http.filters import MessageFilterSet, SessionFilterSet
 from messages_app.models import Message, Session
+
+SORTS: Mapping[str, Sort] = {
+    "duration": Sort(column="took", value="duration_ms", title=gettext_lazy("Slowest first")),
+    "cost": Sort(column="spent", value="cost", title=gettext_lazy("Most expensive first")),
+    "tokens": Sort(
+        column="tokens", value=F("input_tokens") + F("output_tokens"), title=gettext_lazy("Most tokens first")
+    ),
+    "failures": Sort(column="failures", value="failure_count", title=gettext_lazy("Most failures first")),
+}
+"""The orders of sessions and runs."""
 
 
 class SessionStatusFilter(WordListFilter):

@@ -26,7 +26,7 @@ from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
 from messages_app.admin.downloads import Downloadable, Downloads
 from messages_app.admin.exports import Export, amount, text
-from messages_app.admin.filters import CreatedFilter, ProjectFilter, SessionNameFilter
+from messages_app.admin.filters import CreatedFilter, OrderFilter, ProjectFilter, SessionNameFilter
 from messages_app.admin.keyset import KeysetAdmin, NamedList
 from messages_app.admin.selection import BulkActions
 from messages_app.admin.time_zones import with_zone
@@ -49,12 +49,14 @@ from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
 from traces_app.queries.questions import question_before
 from traces_app.queries.runs.outcome import Outcome
+from traces_app.queries.search.texts import FIELDS
 from traces_app.queries.session_names import TITLES_SEARCHED, first_keys, sessions_named
 from tracesite_sdk import records
 
 from .bulk_scores import score_selected
 from .compare_page import compare_selected, show_comparison
 from .conversation import MESSAGE_DETAILS
+from .facets import send_facets
 from .filters import (
     HealthFilter,
     MessageAgentFilter,
@@ -69,6 +71,7 @@ from .forms import REFUSALS, MessageForm, SessionField, add_by_ingest
 from .input_page import show_input
 from .labels import NAME_CHARACTERS, badge, outcome_first, outcome_label, second_line, text_of
 from .list_filters import (
+    SORTS,
     CompletedFilter,
     CostFilter,
     DurationFilter,
@@ -79,6 +82,7 @@ from .list_filters import (
 )
 from .listed_runs import ENDING, endings, with_errors
 from .message_page import show_message
+from .peek import send_peek
 from .run_outline import send_detail, send_outline, send_words
 from .run_search import send_matches
 from .scores import judge_message
@@ -102,6 +106,8 @@ class MessageAdmin(KeysetAdmin):
     add_role = Role.EDITOR
     form = MessageForm
     pages = (
+        Page("facets/", send_facets, "facets"),
+        Page("<uuid:message_id>/peek/", send_peek, "peek"),
         Page("<uuid:message_id>/outline/", send_outline, "outline"),
         Page("<uuid:message_id>/words/", send_words, "words"),
         Page("<uuid:message_id>/outline/<uuid:node_id>/", send_detail, "detail"),
@@ -136,6 +142,9 @@ class MessageAdmin(KeysetAdmin):
         url_after_delete=_url_of_conversation,
     )
     bulk = BulkActions(for_all=True)
+    sorts = SORTS
+    searched_fields = FIELDS
+    search_example = "outcome:failed cost:>0.01"
     actions = (delete_selected, restore_selected, purge_selected, compare_selected, score_selected)
     api = ApiList(name="messages", searches=True)
     search_help_text = gettext_lazy(
@@ -146,7 +155,7 @@ class MessageAdmin(KeysetAdmin):
         *(ProjectFilter, RoleFilter, OutcomeFilter, CompletedFilter, MessageErrorsFilter),
         *(HealthFilter, MessageToolFilter, MessageToolStatusFilter, MessageModelFilter, MessageAgentFilter),
         *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter),
-        *(MessageScoreFilter, CreatedFilter),
+        *(MessageScoreFilter, OrderFilter, CreatedFilter),
     )
     list_display: Any = ("text", "outcome", "who", "took", "spent", "failures", "created", "in_session", "project")
     list_display_links = ("text", "question")
@@ -249,6 +258,10 @@ class MessageAdmin(KeysetAdmin):
             return named, False
         return named_or_saying(request, queryset, named, term, "message", page_size(self, request)), False
 
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        named = self.named_list(request.GET)
+        return {**super().list_context(request), "peeks": named is not None and not self.in_trash(request)}
+
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         lists_runs = "question" in columns
         runs = [row for row in rows if row.role == Message.Role.ASSISTANT]
@@ -267,7 +280,9 @@ class MessageAdmin(KeysetAdmin):
     # --- One message ----------------------------------------------------------------------------------------
 
     def row_name(self, row: Any) -> str:
-        text = one_line(getattr(row, "shown_content", None) or row.content, NAME_CHARACTERS)
+        # Of a row of a list, the content would be read again.
+        content = row.shown_content if hasattr(row, "shown_content") else row.content
+        text = one_line(content, NAME_CHARACTERS)
         return f"{row.get_role_display()}: {text}" if text else str(row)
 
     def contents(self, rows: Iterable[Any]) -> str:

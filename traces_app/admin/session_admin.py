@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -34,7 +34,7 @@ from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
 from messages_app.admin.downloads import Downloadable, Downloads
 from messages_app.admin.exports import Export, amount, text
-from messages_app.admin.filters import ActiveFilter, BeganFilter, OrderFilter, ProjectFilter
+from messages_app.admin.filters import ActiveFilter, BeganFilter, OrderFilter, ProjectFilter, Sort
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.selection import BulkActions
 from messages_app.admin.trash import Trash, delete_selected, purge_selected, restore_selected
@@ -49,6 +49,7 @@ from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.queries.archived import where_archived
 from traces_app.queries.questions import first_question
 from traces_app.queries.runs.outcome import outcome_of_status
+from traces_app.queries.search.texts import FIELDS
 from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
@@ -56,11 +57,13 @@ from tracesite_sdk.normalize.redacted import redact_session_patch
 from .bulk_scores import score_selected
 from .connect_page import send_arrived, show_connect
 from .conversation import SESSION_DETAILS
+from .facets import send_facets
 from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter
 from .forms import REFUSALS, SessionForm, TagForm, add_by_ingest
 from .import_page import show_import
 from .labels import NAME_CHARACTERS, badge, found_terms, outcome_first, outcome_label, second_line, session_name
 from .list_filters import (
+    SORTS,
     EndUserFilter,
     SessionCostFilter,
     SessionDurationFilter,
@@ -74,7 +77,7 @@ from .session_page import show_live, show_session, url_of_failures
 from .session_search import send_matches
 from .snapshot_pages import show_snapshots
 from .span_page import show_spans_of_session
-from .text_search import is_searched, named_or_saying, with_found
+from .text_search import named_or_saying, with_found
 
 TAGS_LISTED = 5
 """Tags of one session in a list; its page shows all."""
@@ -141,6 +144,12 @@ def _newest_runs(rows: Iterable[Session]) -> list[Message]:
     ]
 
 
+_SORTS: Mapping[str, Sort] = {
+    "activity": Sort(column="active", value="active_at", title=gettext_lazy("Latest activity first"), is_indexed=True),
+    **SORTS,
+}
+
+
 @admin.register(Session)
 class SessionAdmin(KeysetAdmin):
     """The list of sessions; the page of a session shows its conversation."""
@@ -148,6 +157,7 @@ class SessionAdmin(KeysetAdmin):
     add_role = Role.EDITOR
     form = SessionForm
     pages = (
+        Page("facets/", send_facets, "facets"),
         Page("import/", show_import, "import", checks_csrf=True),
         Page("connect/", show_connect, "connect"),
         Page("arrived/", send_arrived, "arrived"),
@@ -179,6 +189,9 @@ class SessionAdmin(KeysetAdmin):
         columns=("user", "project", "messages", "calls", "created"),
     )
     bulk = BulkActions(for_all=True)
+    sorts = _SORTS
+    searched_fields = FIELDS
+    search_example = "status:error cost:>0.01"
     actions = (delete_selected, restore_selected, purge_selected, tag_selected, score_selected)
     api = ApiList(name="sessions", searches=True)
     search_help_text = gettext_lazy(
@@ -277,12 +290,8 @@ class SessionAdmin(KeysetAdmin):
     def usual_columns(self, request: HttpRequest) -> Sequence[str]:
         usual = super().usual_columns(request)
         # The time by which they are ordered.
-        by_activity = self.order_column(request) == "active_at"
+        by_activity = self.sort(request) is _SORTS["activity"]
         return ["active" if by_activity and name == "created" else name for name in usual]
-
-    def order_column(self, request: HttpRequest) -> str | None:
-        # A search finds the newest first.
-        return super().order_column(request) if self.in_trash(request) or not is_searched(request) else None
 
     # --- One session ----------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ NOWHERE = "/admin/nowhere/"
 NO_PAGES = frozenset(
     [
         # JSON, files, and parts of a page.
-        *("outline", "words", "detail", "search", "similar_calls", "value", "export", "arrived"),
+        *("outline", "words", "detail", "search", "similar_calls", "value", "export", "arrived", "facets", "peek"),
         # It leads to the events on the page of the session.
         "live",
         # Only POST, which leads to another page.

@@ -827,7 +827,7 @@ def test_sessions_and_messages_are_filtered_by_tool(staff: Client, project: Proj
     names = [row[0] for row in rows_of(staff.get(f"{SESSIONS}?tool=get_weather"))]
     assert names == ["What is the weather in Shanghai and in Atlantis? weather"]
     assert rows_of(staff.get(f"{SESSIONS}?tool=nothing")) == []
-    assert '<option value="get_weather"></option>' in html_of(staff.get(SESSIONS))
+    assert '<option value="get_weather"></option>' in html_of(staff.get(f"{SESSIONS}facets/"))
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,10 @@ def test_number_filter_is_a_number_field_that_keeps_its_value(staff: Client, pro
             "Invalid filter: start time “1960-01-01”. Use a date or a time since 1970, such as 2026",
         ),
         ("active_before=x", "Invalid filter: last activity “x”. Use a date or a time"),
-        ("order=size", "Invalid filter: order “size”. Use one of: activity. The full list is shown."),
+        (
+            "order=size",
+            "Invalid filter: order “size”. Use one of: activity, duration, cost, tokens, failures. The full list is shown.",
+        ),
         ("nonsense=1", "Invalid filter: nonsense “1”. There is no such filter. The full list is shown."),
         ("cursor=x", "Invalid filter. The full list is shown."),
     ],

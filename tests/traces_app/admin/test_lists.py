@@ -1,0 +1,206 @@
+"""Lists of the admin: their orders, facets, typed filters, and the panel of a run."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.models import Project, Role
+from access_app.roles import grant_role
+from messages_app.admin import row_pages
+from messages_app.admin.filters import BeganFilter, CreatedFilter
+from messages_app.admin.typed_filters import typed_filters
+from tests.admin_pages import html_of, links_of, rows_of, text_of
+from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.admin import facets
+from traces_app.admin.filters import MessageAgentFilter, OutcomeFilter
+from traces_app.admin.list_filters import CostFilter
+
+pytestmark = pytest.mark.django_db
+SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
+CALLS = "/admin/traces_app/toolcall/"
+RUNS = f"{MESSAGES}?role=assistant"
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def runs(project: Project) -> dict[str, str]:
+    """Three runs of two agents; each name is the question, the session and its title."""
+    found = {}
+    for minute, (name, agent, error, cost, duration) in enumerate(
+        (
+            ("cheap", "planner", "", 0.5, 900),
+            ("dear", "order desk", "no <b>account", 7.25, 300),
+            ("unknown", "planner", "", None, None),
+        )
+    ):
+        call: dict[str, Any] = {
+            "name": f"tool_{name}",
+            "args": {},
+            "result": {"error": error} if error else {"output": "ok"},
+        }
+        step = {"thought": f"I think of {name}.", "agent_name": agent, "cost": cost, "tool_calls": [call]}
+        at = NOON + timedelta(minutes=minute)
+        run = answer(
+            content=f"{name} **answer**", agent_steps=[step], duration=duration, usage=None, created_at=at + SECOND
+        )
+        outcome = store(
+            project,
+            question(content=name, created_at=at),
+            run,
+            created_at=at,
+            external_id=name,
+            title=name,
+            end_user=f"user-{name}",
+        )
+        found[name] = str(outcome.messages[1].id)
+    return found
+
+
+def names_in(client: Client, url: str) -> list[str]:
+    return [re.split(r"\W", row[0])[0] for row in rows_of(client.get(url))]
+
+
+# --- Orders -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", [RUNS, f"{SESSIONS}?project=owner"])
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("cost", ["dear", "cheap", "unknown"]),
+        ("duration", ["cheap", "dear", "unknown"]),
+        ("failures", ["dear", "unknown", "cheap"]),
+        ("", ["unknown", "dear", "cheap"]),
+    ],
+)
+def test_lists_are_sorted_with_the_unknown_last(
+    staff: Client, runs: dict[str, str], url: str, order: str, expected: list[str]
+) -> None:
+    assert names_in(staff, f"{url}&order={order}" if order else url) == expected
+
+
+def test_header_leads_to_the_order_of_its_column(staff: Client, runs: dict[str, str]) -> None:
+    page = staff.get(RUNS)
+    assert links_of(page)["Cost"] == "?order=cost&role=assistant"
+    assert 'aria-sort="descending"><div class="text"><a href="?order=cost&amp;role=assistant">Cost' in html_of(
+        staff.get(f"{RUNS}&order=cost")
+    )
+    assert "Most expensive first, of the newest 10,000" in text_of(staff.get(f"{RUNS}&order=cost"))
+
+
+def test_sorted_list_has_pages(staff: Client, runs: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traces_app.admin.message_admin.MessageAdmin.list_per_page", 2)
+    first = staff.get(f"{RUNS}&order=cost")
+    assert links_of(first)["Older →"] == "?cursor=2&order=cost&role=assistant"
+    second = f"{RUNS}&order=cost&cursor=2"
+    assert names_in(staff, second) == ["unknown"]
+    assert links_of(staff.get(second))["← Newer"] == "?cursor=1&order=cost&role=assistant"
+    for wrong in ("0", "x", "\u0662", "9" * 30):
+        answer = staff.get(f"{RUNS}&order=cost&cursor={wrong}", follow=True)
+        assert "Invalid filter" in text_of(answer), wrong
+    monkeypatch.setattr(row_pages, "SORTED_ROWS", 1)
+    assert names_in(staff, f"{RUNS}&order=cost") == ["unknown"], "only the newest are sorted"
+
+
+# --- Facets -----------------------------------------------------------------------------------------------------------
+
+
+def facets_of(client: Client, query: str, url: str = MESSAGES) -> dict[str, dict[str, int]]:
+    html = html_of(client.get(f"{url}facets/{query}"))
+    found = {}
+    for name, section in re.findall(r'<section data-parameter="(\w+)">(.*?)</section>', html, re.DOTALL):
+        values = re.findall(r'data-value="([^"]*)"[^>]*><bdi>.*?</bdi> <span>(\d+)</span>', section)
+        found[name] = {value: int(count) for value, count in values}
+    return found
+
+
+def test_facets_count_the_values_within_the_other_filters(staff: Client, runs: dict[str, str]) -> None:
+    all_ = facets_of(staff, "?role=assistant")
+    assert all_["outcome"] == {"failed": 1, "done": 2}
+    assert all_["agent"] == {"planner": 2, "order desk": 1}
+    assert all_["tool"] == {"tool_cheap": 1, "tool_dear": 1, "tool_unknown": 1}
+    assert all_["end_user"] == {"user-cheap": 1, "user-dear": 1, "user-unknown": 1}
+    of_planner = facets_of(staff, "?role=assistant&agent=planner")
+    assert of_planner["outcome"] == {"done": 2}
+    assert of_planner["agent"] == {"planner": 2, "order desk": 1}, "the values that one can change to"
+    assert facets_of(staff, "", SESSIONS)["status"] == {"completed": 3}
+    assert facets_of(staff, "?status=error", CALLS)["tool"] == {"tool_dear": 1}
+
+
+def test_facets_sum_the_list_and_lead_to_it(
+    staff: Client, runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = staff.get(f"{MESSAGES}facets/?role=assistant&agent=planner")
+    assert "2 in all · $0.5000" in text_of(page)
+    assert "3 in all · 1 failed · $7.75" in text_of(staff.get(f"{MESSAGES}facets/?role=assistant"))
+    html = html_of(page)
+    assert 'href="?agent=planner&amp;outcome=done&amp;role=assistant" data-value="done"' in html
+    assert 'href="?role=assistant" data-value="planner" aria-current="true"' in html
+    monkeypatch.setattr(facets, "COUNTED_ROWS", 2)
+    assert "the newest 2 · 1 failed" in text_of(staff.get(f"{MESSAGES}facets/?role=assistant"))
+    assert staff.get(f"{MESSAGES}facets/?outcome=odd").status_code == 204
+
+
+def test_facets_are_those_of_readable_projects(runs: dict[str, str], project: Project) -> None:
+    store(Project.objects.create(slug="elsewhere"), answer(agent_steps=[{"agent_name": "spy"}]))
+    user = User.objects.create_user("reader", is_staff=True)
+    grant_role(project, user, Role.ANALYST)
+    reader = Client()
+    reader.force_login(user)
+    assert set(facets_of(reader, "?role=assistant")["agent"]) == {"planner", "order desk"}
+
+
+# --- Typed filters ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "found"),
+    [
+        ("refund outcome:failed now", "refund now", {"outcome": "failed"}),
+        ('agent:"order desk" x', "x", {"agent": "order desk"}),
+        ("cost:>0.01", "", {"min_cost": "0.01"}),
+        ("cost:<=2 created:today", "", {"max_cost": "2", "created": "today"}),
+        ("cost:1", "", {"min_cost": "1", "max_cost": "1"}),
+        ("error:timeout https://x.example a:b", "error:timeout https://x.example a:b", {}),
+        ('"outcome: failed"  twice', '"outcome: failed"  twice', {}),
+        ("tool:x outcome:", "tool:x outcome:", {}),
+    ],
+)
+def test_typed_names_become_filters(text: str, rest: str, found: dict[str, str]) -> None:
+    filters = [OutcomeFilter, MessageAgentFilter, CostFilter, CreatedFilter, BeganFilter]
+    assert typed_filters(text, filters, {"error", "tool"}) == (rest, found)
+
+
+def test_list_goes_on_to_its_typed_filters(staff: Client, runs: dict[str, str]) -> None:
+    typed = staff.get(MESSAGES, {"role": "assistant", "q": 'end_user:"user-dear" cost:>1'})
+    assert typed.status_code == 302
+    assert typed["Location"] == f"{MESSAGES}?role=assistant&end_user=user-dear&min_cost=1"
+    assert names_in(staff, typed["Location"]) == ["dear"]
+
+
+# --- The panel --------------------------------------------------------------------------------------------------------
+
+
+def test_panel_says_how_a_run_ended_and_why(staff: Client, runs: dict[str, str]) -> None:
+    failed = staff.get(f"{MESSAGES}{runs['dear']}/peek/")
+    words = text_of(failed)
+    assert "Failed" in words and "$7.25" in words
+    assert "Why it failed no <b>account" in words
+    assert "Failed calls 1 tool_dear no <b>account" in words
+    assert "<strong>answer</strong>" in html_of(failed)
+    good = text_of(staff.get(f"{MESSAGES}{runs['cheap']}/peek/"))
+    assert "Done" in good and "Why it failed" not in good and "Failed calls" not in good
+
+
+def test_panel_is_of_readable_projects(runs: dict[str, str]) -> None:
+    user = User.objects.create_user("reader", is_staff=True)
+    grant_role(Project.objects.create(slug="elsewhere"), user, Role.VIEWER)
+    reader = Client()
+    reader.force_login(user)
+    assert reader.get(f"{MESSAGES}{runs['dear']}/peek/").status_code == 404

@@ -1,0 +1,245 @@
+"""Facets: the values that the rows of a list have, with how many rows have each, as links that filter by them.
+
+The newest COUNTED_ROWS that pass the other filters are counted. It comes after the page (list.js), so that this need not wait; without
+JavaScript the same filters are in the panel above the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db import OperationalError
+from django.db.models import Case, CharField, Count, Q, Sum, Value, When
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from access_app.db import Database
+from access_app.db.conflicts import was_stopped
+from messages_app.admin.filters import CURSOR, BarFilter, NameFilter, WordListFilter
+from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
+from messages_app.models import HAS_PROBLEMS, Message, Session
+from messages_app.safe_text import cost, is_plain
+from messages_app.sql.pagination import IdRange
+from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.runs.outcome import CONDITIONS, Outcome
+
+COUNTED_ROWS = 1_000
+VALUES_SHOWN = 8
+
+Counts = Mapping[Any, int]
+CountValues = Callable[[Database, Sequence[Any]], Counts]
+"""Return how many of some rows, given by their keys, have each value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facet:
+    """The values of a filter."""
+
+    title: str
+    parameter: str
+    values: Sequence[tuple[str, str, int, str, bool]]
+    """Value, label, rows, the list with only these or without this filter, and whether it is chosen."""
+
+
+@dataclass
+class _Counting:
+    """What a list counts instead of reading a page."""
+
+    counts: Mapping[str, CountValues]
+    found: dict[str, Counter[Any]] = field(default_factory=dict)
+    rows: int = 0
+
+
+class _CountedList(KeysetChangeList):
+    """A list of which the newest rows are counted, not read."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        counting: _Counting = request.counting  # type: ignore[attr-defined]  # given by `_counted`
+        with ExitStack() as stack:
+            rows = self._rows(request, stack)
+            keys = list(rows.keys(newest_first=True, limit=COUNTED_ROWS + 1))
+            counting.rows = len(keys)
+            if keys:
+                for name, count in counting.counts.items():
+                    parts = rows.ask(keys[:COUNTED_ROWS], count)
+                    counting.found[name] = sum((Counter(part) for part in parts), Counter())
+        self.result_list = []
+
+
+def _counted(
+    model_admin: KeysetAdmin, request: HttpRequest, counts: Mapping[str, CountValues], without: str = CURSOR
+) -> tuple[KeysetChangeList, _Counting]:
+    """Return the list of a request, but for one parameter, and what was counted of it."""
+    page = copy(request)
+    parameters = request.GET.copy()
+    for name in (CURSOR, without):
+        parameters.pop(name, None)
+    page.GET = parameters  # type: ignore[assignment]  # nothing changes it
+    # Of a search, a page of a walk is counted.
+    page.is_walk = True  # type: ignore[attr-defined]
+    page.search_reached = None  # type: ignore[attr-defined]
+    counting = _Counting(counts)
+    page.counting = counting  # type: ignore[attr-defined]
+    page.changelist = _CountedList  # type: ignore[attr-defined]  # read by KeysetAdmin.get_changelist
+    return model_admin.keyset_list(page), counting
+
+
+def send_facets(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
+    """Send the facets of the list of the request, a fragment of HTML; nothing if counting takes too long."""
+    try:
+        return TemplateResponse(request, "admin/facets.html", _context(model_admin, request))
+    except IncorrectLookupParameters:
+        return HttpResponse(status=204)
+    except OperationalError as error:
+        if not was_stopped(error):
+            raise
+        return HttpResponse(status=204)
+
+
+def _context(model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
+    of_list = FACETS[model_admin.model]
+    given = {name for name in of_list if request.GET.get(name)}
+    counts = {name: count for name, count in of_list.items() if name not in given}
+    found, counting = _counted(model_admin, request, counts | {_SUMS: SUMS[model_admin.model]})
+    values = dict(counting.found)
+    for name in given:
+        # The other values of a filter are those of the list without it.
+        _wider, of_one = _counted(model_admin, request, {name: of_list[name]}, without=name)
+        values |= of_one.found
+    specs = {spec.parameter_name: spec for spec in found.bar_filters}
+    return {
+        "facets": [
+            facet
+            for name in of_list
+            if name in specs and (facet := _facet(found, specs[name], values.get(name, {}))).values
+        ],
+        "sums": _in_words(model_admin, counting),
+        "names": [
+            (spec.parameter_name, spec.suggestions()) for spec in found.bar_filters if isinstance(spec, NameFilter)
+        ],
+    }
+
+
+def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts) -> Facet:
+    name = spec.parameter_name
+    words = spec.words if isinstance(spec, WordListFilter) else None
+    known = [value for value in counts if value and (words is not None or is_plain(value))]
+    if words is not None:
+        known = [value for value in words if value in counts]
+    else:
+        known.sort(key=lambda value: (-counts[value], value))
+        known = known[:VALUES_SHOWN]
+    if spec.value and spec.value not in known:
+        known.insert(0, spec.value)
+    return Facet(
+        title=capfirst(str(spec.title)),
+        parameter=name,
+        values=[
+            (
+                value,
+                capfirst(str(words[value])) if words and value in words else value,
+                counts.get(value, 0),
+                found.get_query_string({name: None if value == spec.value else value}, [CURSOR]),
+                value == spec.value,
+            )
+            for value in known
+        ],
+    )
+
+
+# --- Counts -----------------------------------------------------------------------------------------------------------
+
+
+def _below(keys: Sequence[Any]) -> dict[str, Any]:
+    return {"message_id__in": keys, **IdRange(lower=min(keys), upper=max(keys)).periods_of("pk")}
+
+
+def _outcomes(db: Database, keys: Sequence[Any]) -> Counts:
+    rows = db.rows(Message.with_deleted).filter(pk__in=keys, role=Message.Role.ASSISTANT)
+    ended = Case(
+        *(When(condition, then=Value(one.value)) for one, condition in CONDITIONS.items()), output_field=CharField()
+    )
+    return dict(rows.order_by().annotate(ended=ended).values_list("ended").annotate(Count("pk")))
+
+
+def _of_rows(model: type[Message] | type[Session] | type[ToolCall], column: str) -> CountValues:
+    def count(db: Database, keys: Sequence[Any]) -> Counts:
+        rows = db.rows(model.with_deleted).filter(pk__in=keys)
+        return dict(rows.order_by().values_list(column).annotate(Count("pk")))
+
+    return count
+
+
+def _of_steps(column: str) -> CountValues:
+    def count(db: Database, keys: Sequence[Any]) -> Counts:
+        steps = db.rows(AgentStep.with_deleted).filter(**_below(keys)).exclude(**{column: ""})
+        return dict(steps.order_by().values_list(column).annotate(Count("message_id", distinct=True)))
+
+    return count
+
+
+def _tools(db: Database, keys: Sequence[Any]) -> Counts:
+    calls = db.rows(ToolCall.with_deleted).filter(**_below(keys))
+    return dict(calls.order_by().values_list("tool__name").annotate(Count("message_id", distinct=True)))
+
+
+def _sums_of_runs(db: Database, keys: Sequence[Any]) -> Counts:
+    rows = db.rows(Message.with_deleted).filter(pk__in=keys)
+    failed = Count("pk", filter=CONDITIONS[Outcome.FAILED])
+    return {name: value or 0 for name, value in rows.aggregate(failed=failed, cost=Sum("cost")).items()}
+
+
+def _sums_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
+    rows = db.rows(Session.with_deleted).filter(pk__in=keys)
+    problems = Count("pk", filter=HAS_PROBLEMS)
+    return {name: value or 0 for name, value in rows.aggregate(failed=problems, cost=Sum("cost")).items()}
+
+
+def _sums_of_calls(db: Database, keys: Sequence[Any]) -> Counts:
+    rows = db.rows(ToolCall.with_deleted).filter(pk__in=keys)
+    return rows.aggregate(failed=Count("pk", filter=Q(status=ToolCall.Status.ERROR)))
+
+
+_SUMS = "sums"
+FACETS: Mapping[Any, Mapping[str, CountValues]] = {
+    Message: {
+        "outcome": _outcomes,
+        "agent": _of_steps("agent_name"),
+        "tool": _tools,
+        "model": _of_steps("model"),
+        "end_user": _of_rows(Message, "session__end_user"),
+    },
+    Session: {"status": _of_rows(Session, "status"), "end_user": _of_rows(Session, "end_user")},
+    ToolCall: {
+        "status": _of_rows(ToolCall, "status"),
+        "tool": _of_rows(ToolCall, "tool__name"),
+        "agent": _of_rows(ToolCall, "step__agent_name"),
+        "model": _of_rows(ToolCall, "step__model"),
+    },
+}
+"""By the parameters of filters, in order."""
+SUMS: Mapping[Any, CountValues] = {Message: _sums_of_runs, Session: _sums_of_sessions, ToolCall: _sums_of_calls}
+
+
+def _in_words(model_admin: KeysetAdmin, counting: _Counting) -> str:
+    """Return how many rows the list has, how many of them failed and what they cost: "41 runs · 8 failed · $18.40"."""
+    sums = counting.found.get(_SUMS, Counter())
+    number = f"{min(counting.rows, COUNTED_ROWS):,}"
+    words = _("the newest %(number)s") if counting.rows > COUNTED_ROWS else _("%(number)s in all")
+    parts = [words % {"number": number}]
+    if sums["failed"]:
+        words = ngettext("%(number)s failed", "%(number)s failed", sums["failed"])
+        parts.append(words % {"number": f"{sums['failed']:,}"})
+    if sums["cost"]:
+        parts.append(cost(Decimal(sums["cost"])))
+    return " · ".join(parts)
