@@ -160,9 +160,9 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
     runs = message, other
     replay = replay_between(message.session, other.session)
     comparison = compare(db, message.pk, other.pk) if replay is None else _compared_replay(db, message, other, replay)
-    rows = read_rows(db, comparison.pairs, runs, at)
+    asked = _question_of(db, message), _question_of(db, other)
+    rows = read_rows(db, comparison.pairs, runs, asked, at)
     words = WordChanges(WORDS_SECONDS)
-    asked = [_question_of(db, run) for run in runs]
     swap = reverse("admin:messages_app_message_compare", args=[other.pk])
     figures, same = _figures(db, *runs, comparison.pairs)
     return {

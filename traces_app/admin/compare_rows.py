@@ -21,6 +21,7 @@ from messages_app.models import Message
 from messages_app.safe_text import Excerpt, one_line
 from traces_app.models import ToolCall
 from traces_app.queries.comparison import LONGEST, Change, Node, Pair, fields_of
+from traces_app.queries.first_difference import FirstDifference, first_difference
 from traces_app.queries.runs.telling import LONGEST as LONGEST_WORDS
 from traces_app.queries.runs.telling_texts import plain, telling_line
 from traces_app.queries.word_changes import Pieces, WordChanges
@@ -107,7 +108,41 @@ class Rows:
 
     every: Sequence[Row]
     selected: Row
-    first_difference: Row | None
+    first: FirstDifference
+
+    @property
+    def first_difference(self) -> Row | None:
+        return None if self.first.place is None else self.every[self.first.place]
+
+    @property
+    def passed_over(self) -> str:
+        """What differs before the first difference but explains nothing, in words."""
+        arguments, results, steps = self.first.arguments, self.first.results, self.first.steps
+        words = (
+            (
+                arguments,
+                ngettext(
+                    "%(number)s argument follows from the question",
+                    "%(number)s arguments follow from the question",
+                    arguments,
+                ),
+            ),
+            (
+                results,
+                ngettext(
+                    "%(number)s same call gave another result", "%(number)s same calls gave another result", results
+                ),
+            ),
+            (
+                steps,
+                ngettext(
+                    "%(number)s step differs only in its thought or model",
+                    "%(number)s steps differ only in their thoughts or model",
+                    steps,
+                ),
+            ),
+        )
+        return counts_in_words(words)
 
     @property
     def counts(self) -> str:
@@ -117,8 +152,8 @@ class Rows:
         words = (
             (same, ngettext("%(number)s row the same", "%(number)s rows the same", same)),
             (changed, ngettext("%(number)s differs", "%(number)s differ", changed)),
-            (left, ngettext("%(number)s only left", "%(number)s only left", left)),
-            (right, ngettext("%(number)s only right", "%(number)s only right", right)),
+            (left, ngettext("%(number)s only in A", "%(number)s only in A", left)),
+            (right, ngettext("%(number)s only in B", "%(number)s only in B", right)),
         )
         return counts_in_words(words)
 
@@ -156,7 +191,9 @@ class ValueRow:
     is_same: bool
 
 
-def read_rows(db: Database, pairs: Sequence[Pair], runs: Sequence[Message], at: UUID | None) -> Rows:
+def read_rows(
+    db: Database, pairs: Sequence[Pair], runs: Sequence[Message], questions: tuple[str, str], at: UUID | None
+) -> Rows:
     """Return the rows of two runs and their answers; the row of the step, call or answer `at` is selected, by default the first
     difference. Three queries."""
     left, right = map(_answer, runs)
@@ -184,9 +221,9 @@ def read_rows(db: Database, pairs: Sequence[Pair], runs: Sequence[Message], at: 
         )
 
     rows = [Row(change=pair.change, left=cell(pair, 0, pair.left), right=cell(pair, 1, pair.right)) for pair in pairs]
-    first = next((row for row in rows if row.change != "same"), None)
+    first = first_difference(pairs, questions)
     at_row = next((row for row in rows for _side, one in row.cells if one and one.node.id == at), None)
-    return Rows(every=rows, selected=at_row or first or rows[-1], first_difference=first)
+    return Rows(every=rows, selected=at_row or rows[-1 if first.place is None else first.place], first=first)
 
 
 def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChanges, prose: Prose) -> list[ValueRow]:

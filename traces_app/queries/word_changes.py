@@ -43,6 +43,11 @@ class WordChanges:
         )
 
 
+def words_of(text: str) -> set[str]:
+    """Return the words of a text in lower case, without spaces and signs."""
+    return {word.casefold() for word in _WORD.findall(text) if word[0].isalnum()}
+
+
 def _count(parts: Sequence[str]) -> int:
     """Return the number of words, without spaces and signs."""
     return sum(part[0].isalnum() for part in parts)

@@ -45,7 +45,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
         in text
     )
     assert (
-        "Steps 2 → 1 Tool calls 4 → 2 Tokens 150 Cost — Same question 2 rows the same · 2 differ · 3 only left" in text
+        "Steps 2 → 1 Tool calls 4 → 2 Tokens 150 Cost — Same question 2 rows the same · 2 differ · 3 only in A" in text
     )
     # The sides, then the rows as on the page of a run, then the answers.
     assert text.count("What is the weather in Shanghai and in Atlantis? · Weather") == 2
@@ -54,13 +54,13 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
         "1 Ask for both cities at once. = same 1 Ask for both cities at once.",
         "get_weather 上海 31 °C 40 ms = same get_weather 上海 31 °C 40 ms",
         "get_weather Atlantis error: unknown city 12 ms ≠ changed get_weather Oslo 4 °C 12 ms",
-        "search Atlantis 3 hits 60 ms − only left Answer Shanghai 31 °C; there is no Atlantis. ≠ changed Answer",
+        "search Atlantis 3 hits 60 ms − only in A Answer Shanghai 31 °C; there is no Atlantis. ≠ changed Answer",
     ):
         assert row in text
     assert "<mark>&lt;b&gt;</mark>Shanghai <mark>30</mark> °C" in html_of(page)
     swapped = staff.get(links_of(page)["Swap sides"])
-    assert "2 rows the same · 2 differ · 3 only right" in text_of(swapped)
-    assert "+ only right 2 Ask the researcher." in text_of(swapped)
+    assert "2 rows the same · 2 differ · 3 only in B" in text_of(swapped)
+    assert "+ only in B 2 Ask the researcher." in text_of(swapped)
     assert "Failed calls 0 → 1" in text_of(swapped)
     # The audit log of the project says which runs were read.
     entry = AuditEntry.objects.filter(object_type="message").order_by("id").first()
@@ -91,6 +91,24 @@ def test_first_difference_is_selected_unless_another_row_is(staff: Client, runs:
     assert html_of(answers).count("Arguments") == 0
     for other in ("nonsense", str(uuid4())):
         assert 'class="pair pair-changed" id="at"' in html_of(staff.get(f"{url}&at={other}"))
+
+
+def test_arguments_that_follow_from_the_question_are_passed_over(staff: Client, project: Project) -> None:
+    def run_of(order: int, result: dict[str, Any]) -> Any:
+        calls = [
+            {"name": "find", "args": {"order": order}, "result": {"output": f"order {order}: paid"}},
+            {"name": "refund", "args": {"order": order}, "result": result},
+        ]
+        asked = {**question(), "content": f"Refund order {order}."}
+        return store(project, asked, answer(agent_steps=[{"tool_calls": calls}]), external_id=str(order)).messages[1].id
+
+    left, right = run_of(5471, {"success": False, "error": "no card"}), run_of(2014, {"output": "done"})
+    page = staff.get(f"{page_of(left)}?other={right}")
+    assert (
+        "First difference: step 1 · refund Before it: 1 argument follows from the question Failed calls 1 → 0"
+        in text_of(page)
+    )
+    assert "refund Error · Step 1" in text_of(page)
 
 
 def test_answers_are_markdown_unless_raw(staff: Client, project: Project) -> None:
@@ -146,7 +164,7 @@ def test_rows_beyond_the_maximum_have_beginnings(
     text = text_of(staff.get(f"{page_of(runs[0])}?other={runs[1]}"))
     assert "get_weather Atlantis error: unknown city" in text
     assert 'get_weather {"city": "上海"} 31 °C 40 ms = same' in text
-    assert "2 Ask the researcher. − only left" in text
+    assert "2 Ask the researcher. − only in A" in text
 
 
 def test_failure_that_was_made_good_leaves_the_run_done(staff: Client, project: Project) -> None:
