@@ -231,7 +231,9 @@ def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChan
     output, and last what the runs answered. One query, or none for the row of the answers."""
     nodes = [cell.node if cell else None for _side, cell in row.cells]
     stored = fields_of(db, [node for node in nodes if node is not None and node.kind != "message"])
-    texts = [{name: _text(stored.get(node.id, {}).get(name)) for name in _labels()} if node else {} for node in nodes]
+    texts = [
+        {name: value_text(stored.get(node.id, {}).get(name)) for name in _labels()} if node else {} for node in nodes
+    ]
     shared = [name for name in _labels() if all(side.get(name) for side in texts)]
     alone = ([name for name, text in side.items() if text and name not in shared] for side in texts)
     found = []
@@ -288,7 +290,7 @@ def _labels() -> Mapping[str, str]:
     }
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as text, an object with a line for each of its fields."""
     if isinstance(value, dict):
         value = "\n".join(

@@ -20,6 +20,7 @@ from django.utils.translation import ngettext
 from msgspec import UNSET
 
 from access_app.db import Database
+from access_app.mounting import base_path
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
@@ -42,6 +43,7 @@ from traces_app.queries.snapshots import (
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
+from .compare_rows import value_text
 from .labels import context_in_session, counts_in_words, session_name
 from .run_outline import RunRows, read_runs, read_words
 from .run_page import url_in_run
@@ -62,6 +64,8 @@ MOST_LINES = 3_000
 MOST_CHANGES = 200
 _VALUE_CHARACTERS = 4_000
 _CHANGED_CHARACTERS = 2_000
+_SHORT = 60
+"""Characters of a value that is shown beside its name, or filled into the code of a replay."""
 WORDS_SECONDS = 0.5
 
 
@@ -154,6 +158,8 @@ class ChangeLine:
     path: str
     left: Pieces | None
     right: Pieces | None
+    is_short: bool
+    """Whether its values fit beside its path."""
 
     @property
     def sides(self) -> tuple[Pieces | None, Pieces | None]:
@@ -196,18 +202,21 @@ def show_snapshots(
         "most": MOST_SNAPSHOTS,
         "outcome": outcome_of_status(session),
         "forks": fork_tree(db, session),
-        **(_shown(db, *found) if found else {}),
+        **(_shown(db, request.build_absolute_uri(base_path()), session, *found) if found else {}),
+        "newest": next(
+            (row for row in reversed(rows) if found and found[0].node_ids[0] in row.snapshot.node_ids), None
+        ),
         "other": other,
         "selected": next((row for row in rows if found and row.snapshot.pk == found[0].pk), None),
     }
     return TemplateResponse(request, "admin/traces_app/snapshots_page.html", context)
 
 
-def _shown(db: Database, row: Snapshot, before: Snapshot | None) -> dict[str, Any]:
+def _shown(db: Database, server: str, session: Session, row: Snapshot, before: Snapshot | None) -> dict[str, Any]:
     """Return the context of the page for a snapshot, and its difference to another one."""
     content, problem = _context_of(db, row)
     earlier = UNSET if before is None or content is UNSET else _context_of(db, before)[0]
-    lines = [] if content is UNSET else list(islice(_lines(content, "", 0), MOST_LINES + 1))
+    lines = list(islice(_lines(content), MOST_LINES + 1))
     comparable = content is not UNSET and earlier is not UNSET
     changed = list(islice(changes(earlier, content), MOST_CHANGES + 1)) if comparable else []
     words = WordChanges(WORDS_SECONDS)
@@ -221,6 +230,7 @@ def _shown(db: Database, row: Snapshot, before: Snapshot | None) -> dict[str, An
         "has_more_changes": len(changed) > MOST_CHANGES,
         "lines": _closed(lines[:MOST_LINES]),
         "is_cut": len(lines) > MOST_LINES,
+        "replay": _replay(server, session, row.node_ids[0], content),
         "notes": [(note.get("path", ""), note.get("reason", "")) for note in row.notes if isinstance(note, dict)],
     }
 
@@ -367,17 +377,43 @@ def _named(db: Database, project_id: int, name: str) -> Session | None:
 
 
 def _overrides(overrides: Any) -> str:
+    """Return what a replay has changed, by name."""
     value = msgspec.json.decode(overrides)
-    return one_line(msgspec.json.encode(value).decode(), 200) if value else ""
+    if isinstance(value, dict) and isinstance(value.get("context"), dict):
+        value = value.pop("context") | value
+    return one_line(value_text(value).replace("\n", ", "), 200) if value else ""
 
 
-def _lines(value: Any, name: str, depth: int) -> Iterator[ValueLine]:
+def _replay(server: str, session: Session, node: str, content: Any) -> str:
+    """Return the Python code that replays a node, with a value of its context to change."""
+    values = content.items() if isinstance(content, dict) else ()
+    short = [{key: value} for key, value in values if not isinstance(value, dict | list) and len(repr(value)) < _SHORT]
+    changed = f", overrides={{'context': {short[0]!r}}}" if short else ""
+    name = session.external_id or str(session.pk)
+    return f"""from tracesite_sdk import ServerStore, TimeMachine
+
+store = ServerStore({server.rstrip("/")!r})  # TRACESITE_KEY
+machine = TimeMachine(store, workflow, recorder=recorder)
+replay = machine.replay(session_id={name!r}, node_id={node!r}{changed})
+machine.go_on(replay)"""
+
+
+def _lines(content: Any) -> Iterator[ValueLine]:
+    """Yield the lines of a context; those of its fields if it is an object."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from _lines_of(value, name, 1)
+    elif content is not UNSET:
+        yield from _lines_of(content, "", 0)
+
+
+def _lines_of(value: Any, name: str, depth: int) -> Iterator[ValueLine]:
     if isinstance(value, dict | list) and value:
         items = value.items() if isinstance(value, dict) else ((str(place), item) for place, item in enumerate(value))
         size = f"{{{len(value)}}}" if isinstance(value, dict) else f"[{len(value)}]"
         yield ValueLine(kind="open", name=name, size=size, is_folded=depth > 1)
         for key, item in items:
-            yield from _lines(item, key, depth + 1)
+            yield from _lines_of(item, key, depth + 1)
         yield ValueLine(kind="close")
     else:
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -393,13 +429,13 @@ def _closed(lines: list[ValueLine]) -> list[ValueLine]:
 
 def _change(found: Changed, words: WordChanges) -> ChangeLine:
     one, other = (
-        None if value is MISSING else value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        for value in (found.left, found.right)
+        None if value is MISSING else value_text(value)[:_CHANGED_CHARACTERS] for value in (found.left, found.right)
     )
+    left: Pieces | None
+    right: Pieces | None
     if one is None or other is None:
-        left, right = (
-            [(one_line(text, _CHANGED_CHARACTERS), False)] if text is not None else None for text in (one, other)
-        )
-        return ChangeLine(path=found.path, left=left, right=right)
-    of_left, of_right = words.of(one_line(one, _CHANGED_CHARACTERS), one_line(other, _CHANGED_CHARACTERS))
-    return ChangeLine(path=found.path, left=of_left, right=of_right)
+        left, right = ([(text, False)] if text is not None else None for text in (one, other))
+    else:
+        left, right = words.of(one, other)
+    is_short = all(len(text or "") <= _SHORT and "\n" not in (text or "") for text in (one, other))
+    return ChangeLine(path=found.path, left=left, right=right, is_short=is_short)

@@ -23,6 +23,7 @@ from tracesite_sdk.records.snapshot_parts import ref_of
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SCRIPT = "<script>alert(1)</script>"
+HOSTILE_NODE = "plan'\u202e\n\U000e0041"
 
 
 def keep(project: Project, number: int, context: Any, node: str) -> str:
@@ -60,7 +61,7 @@ def test_forks_are_a_tree_and_lead_to_comparisons(staff: Client, project: Projec
     for names in (("Weather", "first", "replays plan", "deeper"), ("Weather", "second", "replays search")):
         places = [text.rindex(name) for name in names]
         assert places == sorted(places), names
-    assert 'with {"model":"m2 ' in text
+    assert "with model: m2 " in text
     assert f"/message/{session.last_run_id}/compare/?other={first.last_run_id}" in html_of(shown)
     assert "circle" in text_of(
         staff.get(f"/admin/messages_app/session/{Session.objects.get(external_id='circle').pk}/snapshots/")
@@ -120,11 +121,22 @@ def test_snapshot_is_shown_with_its_difference_to_the_one_before(
     text = text_of(shown)
     assert SCRIPT not in html_of(shown)
     assert "Snapshot before search" in text
-    for change in ('messages[1] added {"role":"assistant"', "gone removed 1", "city before and now Oslo Oslo now"):
+    for change in ("messages[1] added role: assistant content: ", "gone removed 1", "city Oslo → Oslo now"):
         assert change in text, change
     assert "<mark> now</mark>" in html_of(shown)
     assert links_of(shown)["Changed since the snapshot before"] == f"{page}{first}/"
+    # What replays from it is filled in.
+    replay = "machine.replay(session_id='task', node_id='search', overrides={'context': {'city': 'Oslo now'}})"
+    assert replay in text
+    assert "ServerStore('http://testserver')" in text
     assert "Changed since" not in text_of(staff.get(f"{page}{first}/"))
+    keep(project, 3, [HOSTILE_NODE], HOSTILE_NODE)
+    hostile = staff.get(f"{page}{keep(project, 4, [], HOSTILE_NODE)}/")
+    assert f"node_id={HOSTILE_NODE!r})" in text_of(hostile)
+    # A replay begins at the newest snapshot of a node.
+    earlier = staff.get(f"{page}{Snapshot.objects.get(external_id='s3').pk}/")
+    assert "machine.replay" not in text_of(earlier)
+    assert "A replay of this node begins at its newest snapshot." in links_of(earlier)
     # The first one has another one to compare with, too, if somebody asks.
     other = text_of(staff.get(f"{page}{first}/?from={second}"))
     assert "Changed since the snapshot before search" in other
