@@ -36,7 +36,7 @@ from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
 from traces_app.queries.contexts import newest_contexts
-from traces_app.queries.runs.outcome import Outcome, outcome_of_run, outcome_of_status
+from traces_app.queries.runs.outcome import Outcome, is_live, outcome_of_run, outcome_of_status
 from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
@@ -154,6 +154,7 @@ def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> di
         "most": EVENTS_SHOWN,
         # What was found stays as it is.
         "follows": not is_deleted and is_active and "search" not in found,
+        "is_live": is_live(session),
         "has_snapshots": has_snapshots_or_forks(db, session),
         "failures_url": url_of_failures(session),
         "may_edit": model_admin.allows(request, Role.EDITOR, session),
@@ -180,11 +181,11 @@ def _ending(db: Database, session: Session) -> dict[str, Any]:
     message = run.message
     deciding = deciding_failure_of(db, message) if message.is_completed else None
     outcome = outcome_of_run(message, session, has_failed=bool(run.error) or deciding is not None)
-    is_waiting = outcome == Outcome.WAITING
     return {
         "outcome": outcome,
-        "waiting_words": waits if is_waiting else "",
-        "waiting_calls": waiting_calls(db, [message.pk]).get(message.pk, []) if is_waiting else [],
+        "waiting_words": waits if outcome == Outcome.WAITING else "",
+        "waiting_calls": [] if message.is_completed else waiting_calls(db, [message.pk]).get(message.pk, []),
+        "last_run": message,
         "deciding": deciding,
         "error": run.error,
         "said": words_of_message(run),

@@ -306,9 +306,18 @@ def test_page_of_running_run_goes_on_in_place(
         send_calls(0, 230)  # more rows than come with the page
         expect(page.locator(".working")).to_contain_text(step)
         expect(page.locator(".run-row")).not_to_have_count(0)
+        # The header goes on, too: what runs, how much was done, and when something happened last.
+        expect(page.locator(".why .live b")).to_be_visible()
+        expect(page.locator(".why > a")).to_have_count(3)  # of the calls that run
+        expect(page.locator(".why")).to_contain_text("230")
+        before = page.locator(".live time").text_content()
+        expect(page.locator(".live time")).not_to_have_text(before or "")
+        network.cut()
+        expect(page.locator(".why [data-part=lost]")).to_be_visible()
+        expect(page.locator(".why .live")).to_be_visible()
         rows = page.locator(".run-list")
         rows.evaluate("list => { list.scrollTop = 0; }")  # it went along with the newest row
-        page.get_by_text("count_3", exact=True).locator("visible=true").click()
+        rows.get_by_text("count_3", exact=True).click()
         expect(page.locator(".run-panel h2 .tool")).to_have_text("count_3")
         rows.evaluate("list => { list.scrollTop = 260; }")
         send_event("tool_call_complete", step="s1", call_id="c3", result="Three.")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 from django.db.models import Q, TextChoices
+from django.utils import timezone
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
@@ -24,6 +26,8 @@ _OF_ANOTHER = re.compile("-m|compose|exec|run|tool")
 _WRAPPERS = re.compile(r"(?:(?:\w+=\S*|sudo|time|nohup|env|command|timeout(?:\s+-\S+)*\s+\S+)\s+)+(?=\S)")
 RULE = 1
 """The number of the rule `deciding_failure`. Raise it with each change, so that `Message.decided_by` is made again."""
+LIVE_FOR = timedelta(minutes=5)
+"""The time after its last event for which a session that goes on is called live."""
 
 
 class CallFact(NamedTuple):
@@ -108,6 +112,11 @@ def outcome_of_status(session: Session) -> Outcome:
     if session.status == Session.Status.ABORTED:
         return Outcome.STOPPED
     return Outcome.WAITING if session.status == Session.Status.PAUSED else Outcome.RUNNING
+
+
+def is_live(session: Session) -> bool:
+    """Return whether something has just happened in a session, so that more is to be expected."""
+    return session.active_at > timezone.now() - LIVE_FOR
 
 
 def deciding_failure(calls: Sequence[CallFact]) -> CallFact | None:

@@ -3,8 +3,9 @@
 const LEAST_MS = 500; // between two looks
 
 // Calls `look` each time after something has happened in the session at the address of its event stream: never two at once,
-// and at most half of the time, because a long page costs the server as much as it takes. Returns a function that ends it.
-export const follow = (url, look) => {
+// and at most half of the time, because a long page costs the server as much as it takes. Calls `sayConnection` with whether the
+// connection is lost. Returns a function that ends it.
+export const follow = (url, look, sayConnection) => {
   const address = new URL(url, location.href);
   let source;
   let asked = false; // something has come since the last look
@@ -29,6 +30,8 @@ export const follow = (url, look) => {
 
   const connect = () => {
     source = new EventSource(address);
+    source.onopen = () => sayConnection(false);
+    source.onerror = () => sayConnection(true);
     source.addEventListener("monitor_event", (message) => {
       address.searchParams.set("after", JSON.parse(message.data).event.seq);
       lookSoon();

@@ -22,12 +22,13 @@ const bar = (kind, start, took, isCritical, after = 0) => {
   return [made];
 };
 
-// The bar of a row, and that of the step for which it stands. A call that has not ended reaches to the newest time that is known.
+// The bar of a row, and that of the step for which it stands. A call that has not ended reaches to the newest time that is known; without
+// an axis it is as long as any, because nobody knows how long it takes.
 const bars = (row) => {
   const [start, isCritical, kind] = [outline.starts[row], outline.critical[row] === 1, kindOf(row)];
   const isOpen = root.dataset.live && start !== null && kind === "pending";
   const step = stepOf(row) ?? { start: null, took: null };
-  const took = outline.durations[row] ?? (isOpen ? whole.to - start : null);
+  const took = outline.durations[row] ?? (isOpen ? (reader.view === "time" ? whole.to - start : longest) : null);
   const made = element("span", "run-track", ...bar("step", step.start, step.took, isCritical), ...bar(kind, start, took, isCritical, Math.max(tookOf(row) - took, 0)));
   made.title = made.querySelector(".run-bar-cut") ? words.cut : "";
   return made;

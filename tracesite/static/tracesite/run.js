@@ -310,13 +310,20 @@ const replaceParts = (page, known) => {
   if (part("failures")) {
     part("failures").checked = reader.onlyFailures;
   }
+  document.dispatchEvent(new Event("replaced"));
+};
+
+const sayConnection = (isLost) => {
+  for (const words of document.querySelectorAll("[data-part=live], [data-part=lost]")) {
+    words.hidden = isLost === (words.dataset.part === "live");
+  }
 };
 
 const followRun = () => {
   const address = new URL(location.href); // before the selection of a row changes it
   address.searchParams.delete("tab"); // what it reads is read once
   const known = new Map(partsOf(document).map((wanted) => [wanted, said(document.querySelector(wanted))]));
-  const end = follow(root.dataset.live, async () => {
+  const look = async () => {
     const page = await pageNow(address);
     if (page === null) {
       return;
@@ -337,7 +344,8 @@ const followRun = () => {
       delete root.dataset.live;
       end();
     }
-  });
+  };
+  const end = follow(root.dataset.live, look, sayConnection);
 };
 
 const start = async () => {

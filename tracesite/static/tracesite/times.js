@@ -1,7 +1,7 @@
 "use strict";
 
 // Pages show times in the zone that the reader chose. Pointing at one shows how long ago that was, the time on the clock of
-// this computer, and UTC.
+// this computer, and UTC. What goes on says how long ago its last event was.
 const language = document.documentElement.lang;
 const local = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "long" });
 const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
@@ -29,3 +29,13 @@ document.addEventListener("pointerover", (event) => {
     time.title = `${ago(instant)}\n${local.format(instant)}\n${time.dataset.utc}`;
   }
 });
+
+const tick = () => {
+  for (const time of document.querySelectorAll(".live time")) {
+    time.textContent = ago(Math.min(new Date(time.dateTime), Date.now()));
+  }
+};
+
+tick();
+setInterval(tick, 1000);
+document.addEventListener("replaced", tick);
