@@ -37,6 +37,9 @@ _TOTAL_CHARACTERS = 2_000_000
 _MOST_CHARACTERS = 20_000
 _PART_CHARACTERS = 100
 """What a part of a message costs beside its text, so that many empty ones are cut, too."""
+_LINE_CHARACTERS = 80
+_PROMPT_CHARACTERS = 300
+"""A longer prompt of the system is folded."""
 _ROLES = {
     "system": gettext_lazy("System"),
     "user": gettext_lazy("User"),
@@ -55,6 +58,12 @@ class Part:
     """The tool of a call or result."""
     content: Excerpt
 
+    @property
+    def is_line(self) -> bool:
+        """Whether it is a call that is shown in one line."""
+        head = self.content.head
+        return self.kind == "call" and len(head) <= _LINE_CHARACTERS and "\n" not in head and not self.content.rest
+
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
@@ -71,6 +80,11 @@ class Said:
     """Further parts."""
     is_new: bool
     """False for a message that the previous request of the run had, too."""
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether it is a long prompt of the system, which is the same at each request."""
+        return self.role == "system" and sum(len(part.content.head) for part in self.parts) > _PROMPT_CHARACTERS
 
 
 class Tool(NamedTuple):
@@ -274,8 +288,10 @@ def _tool(value: Any, limit: int) -> Tool:
 
 
 def _pretty(value: Raw | bytes | str) -> str:
+    """Return JSON in one line if it fits, otherwise indented."""
     written = value.encode() if isinstance(value, str) else bytes(value)
-    return msgspec.json.format(written).decode()
+    line = msgspec.json.format(written, indent=0).decode()
+    return line if len(line) <= _LINE_CHARACTERS else msgspec.json.format(written).decode()
 
 
 def _shown(shown: str, limit: int) -> Excerpt:

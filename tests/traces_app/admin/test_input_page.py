@@ -89,6 +89,17 @@ def test_messages_of_the_request_before_are_folded(admin_client: Client, project
     assert read_input(primary, first).repeated == 0  # type: ignore[union-attr]  # it has an input
     assert none.input_ref == ""
     assert "2 messages are folded" in text_of(in_panel(admin_client, second))
+    assert "2 new messages User said 2" in text_of(in_panel(admin_client, second))
+    assert "new message" not in text_of(in_panel(admin_client, first))
+
+
+def test_long_prompt_is_folded_and_short_call_is_a_line(admin_client: Client, project: Project) -> None:
+    calls = [{"id": "c1", "function": {"name": "find", "arguments": '{"city":"Oslo",   "km":1.0}'}}]
+    messages = [{"role": "assistant", "content": None, "tool_calls": calls}]
+    (step,) = run(project, {"system": f"Be kind. {SCRIPT} {'Always. ' * 50}", "messages": messages})
+    html = in_panel(admin_client, step).content.decode()
+    assert '<details class="extra"><summary><bdi>Be kind. &lt;script&gt;' in html
+    assert '<bdi class="tool">find</bdi> <code>{&quot;city&quot;: &quot;Oslo&quot;, &quot;km&quot;: 1.0}</code>' in html
 
 
 OPENAI = [
