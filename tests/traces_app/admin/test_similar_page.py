@@ -36,12 +36,21 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
     same = Message.objects.get(external_id="same")
     assert "Failed timeout after 31 s 2026-03-01 12:00:00 Runs like this one" in text
     # What each gave: the first one is selected.
-    assert "Failed Weather in <b>Oslo</b>? timeout after 7 s 100% 8 months ago Done Weather in Rome? 62%" in text
+    assert (
+        "Failed Weather in <b>Oslo</b>? timeout after 7 s same question · same tools · same errors 100% 8 months ago"
+        in text
+    )
+    assert "Done Weather in Rome? similar question · same tools 62%" in text
     assert "1 tool call 1 failed · same Likeness 100% same question same tools same errors" in text
     fine = Message.objects.get(external_id="fine")
     selected = staff.get(f"{page_of(run)}?run={fine.pk}")
     assert f'href="?run={fine.pk}#selected" aria-current="true"' in html_of(selected)
     assert "1 tool call · fine Likeness 62% similar question same tools" in text_of(selected)
+    # Why it went another way, with the place in the comparison.
+    assert "First difference This run search timeout after 31 s The selected run search x" in text_of(selected)
+    assert links_of(selected)["First difference"].startswith(
+        f"/admin/messages_app/message/{run}/compare/?other={fine.pk}&at="
+    )
     assert links_of(selected)["Compare"] == f"/admin/messages_app/message/{run}/compare/?other={fine.pk}"
     assert "Compared with the newest 2 other runs of this project." in text
     assert "&lt;b&gt;Oslo" in html_of(page)
@@ -52,7 +61,7 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
 def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
     page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Failures like this one"])
     text = text_of(page)
-    assert "Failed Weather in <b>Oslo</b>? timeout after 7 s 100%" in text
+    assert "Failed Weather in <b>Oslo</b>? timeout after 7 s same question" in text
     assert "Weather in Rome?" not in text
     fine = Message.objects.get(external_id="fine").pk
     assert "Failures like this one" not in text_of(staff.get(page_of(fine)))
@@ -76,4 +85,4 @@ def test_page_of_similar_runs_takes_constant_queries(staff: Client, project: Pro
     before = len(statements_of(staff, page_of(run)))
     for number in range(15):
         asked(project, f"m{number}", NOON, "Weather in Oslo?", (f"tool {number}", "timeout"))
-    assert len(statements_of(staff, page_of(run))) == before <= 21
+    assert len(statements_of(staff, page_of(run))) == before <= 25
