@@ -288,7 +288,7 @@ class NewKeyForm(ApiKeyModelForm):
     scopes = forms.MultipleChoiceField(
         label=gettext_lazy("Scopes"),
         choices=Scope.choices,
-        initial=Scope.values,
+        initial=[Scope.READ, Scope.WRITE],
         widget=forms.CheckboxSelectMultiple,
         help_text=gettext_lazy("What the key may do. No scope includes another."),
     )

@@ -9,6 +9,7 @@ and let PostgreSQL skip the partitions of other months.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
 import django_filters
@@ -50,10 +51,11 @@ def check_parameters(
     """Raise InvalidInput for a parameter that is not `known`, or is repeated and not `repeatable`."""
     for name, values in parameters.lists():
         if name not in known:
-            raise InvalidInput(
-                _("Unknown parameter. Allowed: %(names)s.") % {"names": ", ".join(sorted(known)) or _("none")},
-                field=Truncator(name).chars(100),
-            )
+            words = {"names": ", ".join(sorted(known)) or _("none")}
+            text = _("Unknown parameter. Allowed: %(names)s.") % words
+            if near := get_close_matches(name[:100], known, n=1):
+                text = _("Unknown parameter. Did you mean %(near)s? Allowed: %(names)s.") % {**words, "near": near[0]}
+            raise InvalidInput(text, field=Truncator(name).chars(100))
         if len(values) > 1 and name not in repeatable and name not in _LISTS:
             raise InvalidInput(_("This parameter may be given only once."), field=name)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from django.http import HttpResponse, HttpResponseBase, QueryDict, StreamingHttpResponse
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
@@ -98,5 +99,7 @@ def words(parameters: QueryDict, name: str, allowed: Collection[str]) -> frozens
     chosen = frozenset(word.strip() for word in given.split(","))
     unknown = chosen.difference(allowed)
     if unknown:
-        raise InvalidInput(_("Unknown value. Allowed: %(words)s.") % {"words": ", ".join(sorted(allowed))}, field=name)
+        wrong = Truncator(", ".join(sorted(unknown))).chars(100)
+        text = _("Unknown value: %(wrong)s. Allowed: %(words)s.")
+        raise InvalidInput(text % {"wrong": wrong, "words": ", ".join(sorted(allowed))}, field=name)
     return chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.contrib import admin
@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from access_app.admin_roles import Page
 from access_app.db import Database
+from access_app.program import program
 from access_app.readable_pages import each_that_answers
 from messages_app.admin.time_zones import with_zone
 from traces_app.maintenance.jobs import JOBS, Job
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     JobRunModelAdmin = admin.ModelAdmin[JobRun]
 else:
     JobRunModelAdmin = admin.ModelAdmin  # not generic at run time
+
+
+LATE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,12 @@ class JobRow:
     @property
     def is_on(self) -> bool:
         return self.job.is_on()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether nothing runs it: one of those that only `work` runs is due for LATE, or has never run."""
+        is_of_work = self.is_on and not self.job.is_continual
+        return is_of_work and (self.run is None or self.run.next_at < self.now - LATE)
 
     @property
     def counts(self) -> str:
@@ -64,6 +74,12 @@ def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
     """Show the jobs of each database that responds."""
     runs = _runs(request)
     now = timezone.now()
+    rows = [
+        JobRow(job=job, database=db.alias if len(job.databases) > 1 else "", run=runs[db].get(job.name), now=now)
+        for job in JOBS
+        for db in job.databases
+        if db in runs
+    ]
     context = {
         **model_admin.admin_site.each_context(request),
         "title": _("Jobs"),
@@ -71,12 +87,9 @@ def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
         "last_start": with_zone(_("Began")),
         "last_success": with_zone(_("Last success")),
         "next_run": with_zone(_("Next")),
-        "rows": [
-            JobRow(job=job, database=db.alias if len(job.databases) > 1 else "", run=runs[db].get(job.name), now=now)
-            for job in JOBS
-            for db in job.databases
-            if db in runs
-        ],
+        "rows": rows,
+        "are_late": any(row.is_late for row in rows),
+        "command": f"{program()} work",
     }
     return TemplateResponse(request, "admin/traces_app/jobs.html", context)
 

@@ -65,9 +65,9 @@ class RulesForm(forms.Form):
 
     rule = forms.ChoiceField(label=gettext_lazy("Rules"), required=False)
     kind = forms.ChoiceField(
-        label=gettext_lazy("Kind of another rule"), required=False, choices=[("", "---------"), *MaskingKind.choices]
+        label=gettext_lazy("Kind"), required=False, choices=[("", "---------"), *MaskingKind.choices]
     )
-    value = forms.CharField(label=gettext_lazy("Value of another rule"), required=False, max_length=500)
+    value = forms.CharField(label=gettext_lazy("Name or pattern"), required=False, max_length=500)
 
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -100,7 +100,13 @@ class RulesForm(forms.Form):
 
 
 class ApplyForm(RulesForm):
-    sure = forms.BooleanField()
+    sure = forms.CharField()
+
+    def clean_sure(self) -> str:
+        typed: str = self.cleaned_data["sure"]
+        if typed != self.project.slug:
+            raise ValidationError(_("Type the short name of the project."))
+        return typed
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean()

@@ -22,7 +22,7 @@ from traces_app.maintenance.masking_runs import continue_runs
 from traces_app.models import MaskingRun
 
 TRIED = {"rule": "+", "kind": "pattern", "value": r"EMP-\d{6}", "preview": "yes"}
-APPLIED = {"rule": "staff", "sure": "yes", "apply": "yes"}
+APPLIED = {"rule": "staff", "sure": "owner", "apply": "yes"}
 
 
 @pytest.fixture
@@ -78,8 +78,9 @@ def test_preview_shows_places_and_changes_nothing(owner: Client, project: Projec
         ({**TRIED, "rule": "gone"}, "Select a valid choice"),
         ({**TRIED, "kind": "word"}, "Select a valid choice"),
         ({**TRIED, "value": "x" * 501}, "at most 500 characters"),
-        ({**APPLIED, "sure": ""}, "Confirm below that you want to apply the rules."),
-        ({**TRIED, "apply": "yes", "sure": "yes"}, "Only stored rules are applied."),
+        ({**APPLIED, "sure": ""}, "Type owner to apply the rules."),
+        ({**APPLIED, "sure": "stranger"}, "Type owner to apply the rules."),
+        ({**TRIED, "apply": "yes", "sure": "owner"}, "Only stored rules are applied."),
     ],
 )
 def test_bad_choices_are_named(owner: Client, project: Project, page: str, fields: dict[str, str], error: str) -> None:

@@ -172,7 +172,7 @@ def test_sessions_are_filtered(
 @pytest.mark.parametrize(
     ("query", "field", "message"),
     [
-        ("stauts=completed", "stauts", "Unknown parameter. Allowed: active_after, active_before, "),
+        ("stauts=completed", "stauts", "Unknown parameter. Did you mean status? Allowed: active_after, "),
         ("status=done", "status", "Invalid value. Allowed: planning, running, paused, completed, "),
         ("has_errors=yes", "has_errors", "Invalid value. Allowed: true, false."),
         ("status=error&status=running", "status", "This parameter may be given only once."),
