@@ -27,11 +27,14 @@ from access_app.db import Database
 from access_app.db.conflicts import was_stopped
 from messages_app.admin.filters import CURSOR, BarFilter, NameFilter, WordListFilter
 from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
+from messages_app.admin.walks import ROWS_AT_A_TIME
 from messages_app.models import HAS_PROBLEMS, Message, Session
 from messages_app.safe_text import cost, is_plain
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.runs.outcome import CONDITIONS, Outcome
+
+from .text_search import is_searched
 
 COUNTED_ROWS = 1_000
 VALUES_SHOWN = 8
@@ -56,8 +59,10 @@ class _Counting:
     """What a list counts instead of reading a page."""
 
     counts: Mapping[str, CountValues]
+    most: int
     found: dict[str, Counter[Any]] = field(default_factory=dict)
     rows: int = 0
+    """At most one more than are counted."""
 
 
 class _CountedList(KeysetChangeList):
@@ -67,11 +72,11 @@ class _CountedList(KeysetChangeList):
         counting: _Counting = request.counting  # type: ignore[attr-defined]  # given by `_counted`
         with ExitStack() as stack:
             rows = self._rows(request, stack)
-            keys = list(rows.keys(newest_first=True, limit=COUNTED_ROWS + 1))
+            keys = list(rows.keys(newest_first=True, limit=counting.most + 1))
             counting.rows = len(keys)
             if keys:
                 for name, count in counting.counts.items():
-                    parts = rows.ask(keys[:COUNTED_ROWS], count)
+                    parts = rows.ask(keys[: counting.most], count)
                     counting.found[name] = sum((Counter(part) for part in parts), Counter())
         self.result_list = []
 
@@ -85,10 +90,10 @@ def _counted(
     for name in (CURSOR, without):
         parameters.pop(name, None)
     page.GET = parameters  # type: ignore[assignment]  # nothing changes it
-    # Of a search, a page of a walk is counted.
-    page.is_walk = True  # type: ignore[attr-defined]
+    # A search finds as many as a page needs, and those of walks are the longest.
+    page.is_walk = is_searched(request)  # type: ignore[attr-defined]
     page.search_reached = None  # type: ignore[attr-defined]
-    counting = _Counting(counts)
+    counting = _Counting(counts, most=ROWS_AT_A_TIME if is_searched(request) else COUNTED_ROWS)
     page.counting = counting  # type: ignore[attr-defined]
     page.changelist = _CountedList  # type: ignore[attr-defined]  # read by KeysetAdmin.get_changelist
     return model_admin.keyset_list(page), counting
@@ -234,8 +239,8 @@ SUMS: Mapping[Any, CountValues] = {Message: _sums_of_runs, Session: _sums_of_ses
 def _in_words(model_admin: KeysetAdmin, counting: _Counting) -> str:
     """Return how many rows the list has, how many of them failed and what they cost: "41 runs · 8 failed · $18.40"."""
     sums = counting.found.get(_SUMS, Counter())
-    number = f"{min(counting.rows, COUNTED_ROWS):,}"
-    words = _("the newest %(number)s") if counting.rows > COUNTED_ROWS else _("%(number)s in all")
+    number = f"{min(counting.rows, counting.most):,}"
+    words = _("the newest %(number)s") if counting.rows > counting.most else _("%(number)s in all")
     parts = [words % {"number": number}]
     if sums["failed"]:
         words = ngettext("%(number)s failed", "%(number)s failed", sums["failed"])

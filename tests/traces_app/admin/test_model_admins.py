@@ -699,7 +699,8 @@ def test_message_that_nobody_asked_is_no_chapter(staff: Client, project: Project
     rows = response.context["path_rows"]
     assert [(row.kind, len(row.indents), row.who) for row in rows if row.kind > 1] == [
         *[(4, 0, "Skill"), (3, 0, ""), (4, 1, "Conversation compacted"), (2, 1, "Answer")],
-        *[(4, 1, "Notes of the client")] * 2,
+        (4, 1, "Notes of the client"),
+        (4, 2, "Notes of the client"),
         *[(4, 1, "System"), (3, 0, "")],
     ]
     badges = re.findall(r'<span class="badge badge-system">(.*?)</span>', html_of(response))

@@ -407,7 +407,7 @@ def test_similar_counts_calls_and_runs_of_the_last_days(staff: Client, project: 
     assert "In the last 30 days: 3 calls with this error, in 2 runs." in html_of(part)
     # The run that it is of is not like itself, and the old one is too old.
     like = ToolCall.objects.get(message__external_id="second")
-    assert text_of(part).endswith("Failed (no question) find no host 3 4 weeks ago")
+    assert text_of(part).endswith("Failed (no question) find no host 3 29 days ago")
     assert list(links_of(part).values()) == [f"/admin/messages_app/message/{like.message_id}/change/?call={like.pk}"]
     assert len(statements_of(staff, url)) <= 24
     assert staff.get(url.replace(str(first), str(uuid4()))).status_code == 404

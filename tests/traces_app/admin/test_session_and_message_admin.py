@@ -614,12 +614,12 @@ def test_message_page_shows_question_and_runs_beside_it(staff: Client, project: 
     assert "<h1><bdi>talk says 2</bdi></h1>" in html_of(response)
     assert said(response) == ["talk says 2", "talk says 3"]
     links = links_of(response)
-    assert links["←"] == f"{MESSAGES}{message_at(session, 1).pk}/change/"
-    assert links["→"] == f"{MESSAGES}{message_at(session, 5).pk}/change/"
+    assert links["← Previous run"] == f"{MESSAGES}{message_at(session, 1).pk}/change/"
+    assert links["Next run →"] == f"{MESSAGES}{message_at(session, 5).pk}/change/"
     assert links["talk"].partition("#")[0] == page_of(session)
-    assert "←" not in links_of(staff.get(f"{MESSAGES}{message_at(session, 1).pk}/change/"))
+    assert "← Previous run" not in links_of(staff.get(f"{MESSAGES}{message_at(session, 1).pk}/change/"))
     writes.delete_message(primary, message_at(session, 5).pk, by="ada")
-    assert "→" not in links_of(staff.get(f"{MESSAGES}{message_at(session, 3).pk}/change/"))
+    assert "Next run →" not in links_of(staff.get(f"{MESSAGES}{message_at(session, 3).pk}/change/"))
 
 
 def test_tab_title_has_question_and_session(staff: Client, project: Project) -> None:

@@ -13,7 +13,7 @@ from access_app.db import primary
 from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
-from tests.admin_pages import html_of, links_of, statements_of, text_of
+from tests.admin_pages import ago, html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON
 from tests.traces_app.views.test_similar_runs import asked
 
@@ -37,7 +37,7 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
     assert "Failed timeout after 31 s 2026-03-01 12:00:00 Runs like this one" in text
     # What each gave: the first one is selected.
     assert (
-        "Failed Weather in <b>Oslo</b>? timeout after 7 s same question · same tools · same errors 100% 8 months ago"
+        f"Failed Weather in <b>Oslo</b>? timeout after 7 s same question · same tools · same errors 100% {ago(NOON)}"
         in text
     )
     assert "Done Weather in Rome? similar question · same tools 62%" in text
