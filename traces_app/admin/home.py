@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -33,14 +33,16 @@ from messages_app.waiting import waiting_words
 from traces_app.maintenance.retention import NextRemoval, next_removals
 from traces_app.queries import intake, overview
 from traces_app.queries import overview_sums as sums
-from traces_app.queries.overview import FailingTool, Period
+from traces_app.queries.overview import Period
 from traces_app.queries.storage import Storage, storage
 from tracesite_sdk.records import ids
 
 from . import periods
 from .connect_page import connect_context
-from .home_charts import MODELS_DRAWN, RowsOf, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
+from .home_charts import RowsOf, calls_chart, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
 from .labels import session_name
+from .listed_runs import endings
+from .tool_rows import ToolRow, by_change, compared, newest_tools, rows_of
 
 T = TypeVar("T")
 """The projects of the page, by the aliases of their databases."""
@@ -67,8 +69,7 @@ DATABASE_REASONS: Mapping[str, str | Promise] = {
     "away": gettext_lazy("does not respond; its projects cannot be read or written"),
     "not_migrated": gettext_lazy("lacks migrations: run prepare_database"),
 }
-_BARS = 192
-_WIDE_BARS = 62
+_BARS = 62
 
 KINDS: Mapping[str, str | Promise] = {
     "messages": gettext_lazy("Messages"),
@@ -113,23 +114,17 @@ def home(request: HttpRequest) -> dict[str, Any]:
         return {"title": title, "overview": {**common, **empty}, "first": first}
     # Of the operators of the installation: they are not the business of who sees some projects only.
     is_operator = request.user.is_superuser
+    changes = _changes(readable, chosen)
     return {
         "title": title,
         "overview": {
             **common,
             **_activity(readable, period, kept),
-            "before": urlencode(_times(period.before)),
             "newest": newest,
             "day_of_newest": f"?{urlencode({**kept, **_times(_day_of(newest[1]))})}",
-            "failing_tools": _failing_tools(readable, period),
-            "most_listed": overview.MOST,
-            "failed_runs": _rows(
-                _sum(readable, lambda db, scope: overview.failed_runs(db, scope, period), sums.failed_runs_of)
-            ),
-            "slow_runs": _rows(
-                _sum(readable, lambda db, scope: overview.slow_runs(db, scope, period), sums.slow_runs_of)
-            ),
-            **_open_runs(readable),
+            "is_counted": changes is not None,
+            **_lists(readable, period, changes or []),
+            "slow_runs": _slow_runs(readable, period),
             "intake": _intake(readable, period),
             "storage": _storage(readable) if is_operator else None,
             "is_operator": is_operator,
@@ -169,54 +164,70 @@ def _chosen_period(
 
 def _activity(readable: Readable, period: Period, kept: dict[str, str]) -> dict[str, Any]:
     """Return the totals and the charts. A chart is None if its figures took too long to read."""
-    width, wide = width_of(period, most=_BARS), width_of(period, most=_WIDE_BARS)
-    links = RowsOf(period, kept)
-
-    def activity(width: overview.Width) -> list[overview.Totals] | None:
-        return _sum(readable, lambda db, scope: overview.activity(db, scope, period, width), sums.activity_of)
-
-    buckets = activity(width)
-    uses = _sum(readable, lambda db, scope: overview.models_used(db, scope, period, wide), sums.uses_of)
+    width = width_of(period, most=_BARS)
+    rows = RowsOf(period, kept)
+    buckets = _sum(readable, lambda db, scope: overview.activity(db, scope, period, width), sums.activity_of)
+    uses = _sum(readable, lambda db, scope: overview.models_used(db, scope, period, width), sums.uses_of)
     if buckets is None:
-        return {"total": None}
-    # Read again, because an hour of UTC may be in two days of the reader's zone.
-    wide_buckets = buckets if wide == width else activity(wide)
-    if wide_buckets is None:
         return {"total": None}
     models = None if uses is None else overview.whole_use(use for part in uses.values() for use in part)
     legend = None if models is None else legend_of(models)
-    cost = None if uses is None or legend is None else cost_chart(wide_buckets, uses, legend, wide, links)
     return {
         "total": overview.total_of(period, buckets),
-        "runs_chart": runs_chart(buckets, width, links),
-        "tokens_chart": tokens_chart(wide_buckets, wide, links),
-        "cost_chart": cost,
-        "cost_most": Decimal(cost.most) if cost else None,
-        "legend": None if legend is None else legend[:MODELS_DRAWN],
-        "has_other_models": models is not None and len(models) > MODELS_DRAWN,
+        "runs_chart": runs_chart(buckets, rows),
+        "calls_chart": calls_chart(buckets, rows),
+        "tokens_chart": tokens_chart(buckets, rows),
+        "cost_chart": None if uses is None or legend is None else cost_chart(buckets, uses, legend, rows),
         "models": None if legend is None else legend[:MOST_MODELS],
         "models_left_out": max(len(models or ()) - MOST_MODELS, 0),
     }
 
 
-def _failing_tools(readable: Readable, period: Period) -> list[tuple[FailingTool, str]] | None:
-    found = _sum(readable, lambda db, scope: overview.failing_tools(db, scope, period), sums.failing_tools_of)
-    # With the project, because tools of several projects may have one name.
-    return (
-        None if found is None else [(tool, urlencode({"tool": tool.name, "project": tool.project})) for tool in found]
-    )
-
-
-def _rows(runs: overview.Runs | None) -> list[dict[str, Any]] | None:
-    if runs is None:
-        return None
-    return [{"run": run, "name": session_name(run.session), "call": runs.errors.get(run.pk)} for run in runs.rows]
-
-
-def _open_runs(readable: Readable) -> dict[str, Any]:
-    found = _sum(readable, overview.open_runs, sums.open_runs_of)
+def _changes(readable: Readable, chosen: periods.Period) -> list[ToolRow] | None:
+    """Return the tools that fail or got slower, those that changed most first; None if reading them took too long."""
+    tools, _left_out = newest_tools(readable)
+    found = compared(tools, chosen, at_most_ms=SECTION_MS)
     if found is None:
-        return {"open_runs": None}
+        return None
+    called = [tool for tool in chain.from_iterable(tools.values) if tool.pk in found.now.by_tool]
+    rows = by_change(rows_of(found, called, lambda _tool: None))
+    return [row for row in rows if row.figures.errors or row.slower_weight][: overview.MOST]
+
+
+def _lists(readable: Readable, period: Period, changed: Sequence[ToolRow]) -> dict[str, Any]:
+    """Return examples of what failed, failed runs and open ones."""
+    tools = [row.tool.pk for row in changed if row.figures.errors]
+
+    def read(
+        db: Database, scope: ProjectScope
+    ) -> tuple[Mapping[int, overview.Failure], list[Message], overview.OpenRuns]:
+        return (
+            overview.failures(db, scope, period, tools),
+            overview.failed_runs(db, scope, period),
+            overview.open_runs(db, scope),
+        )
+
+    parts = _parts(readable, read)
+    if parts is None:
+        return {"failed_runs": None, "open_runs": None, "changes": [(row, None) for row in changed]}
+    failures = sums.failures_of([part[0] for part in parts])
+    failed = sums.failed_runs_of([part[1] for part in parts])
+    ended = endings(failed)
+    return {
+        "changes": [(row, failures.get(row.tool.pk)) for row in changed],
+        "failed_runs": [
+            {"run": run, "name": session_name(run.session), "error": ended[run.pk].error} for run in failed
+        ],
+        **_open_runs(sums.open_runs_of([part[2] for part in parts])),
+    }
+
+
+def _slow_runs(readable: Readable, period: Period) -> list[dict[str, Any]] | None:
+    runs = _sum(readable, lambda db, scope: overview.slow_runs(db, scope, period), sums.slow_runs_of)
+    return None if runs is None else [{"run": run, "name": session_name(run.session)} for run in runs]
+
+
+def _open_runs(found: overview.OpenRuns) -> dict[str, Any]:
     now = timezone.now()
 
     def row(run: Message) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""The charts of the home page: runs, tokens, cost by model and arriving messages over time."""
+"""The charts of the home page: runs, tool calls, cost by model and tokens over time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from urllib.parse import urlencode
 
 from django.contrib.humanize.templatetags.humanize import intcomma
@@ -16,11 +17,11 @@ from messages_app.models import Message
 from messages_app.safe_text import cost, one_line
 from traces_app.queries.overview import ModelUse, Period, Totals, Width
 
-from .charts import Amount, Chart, Slot, chart_of, name_of
+from .charts import Amount, Chart, Slot, chart_of, name_of, number_label, round_cost, round_number
 
 MODELS_DRAWN = 5
 """Models with a colour of their own; the others share one."""
-_NAME_CHARACTERS = 60
+_NAME_CHARACTERS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,18 +34,23 @@ class Legend:
 
 @dataclass(frozen=True)
 class RowsOf:
-    """The links to the runs of a part of a period."""
+    """The links to the rows of a part of a period."""
 
     period: Period
     kept: Mapping[str, str]
     """The parameters of the page that the links keep."""
 
-    def url(self, begin: datetime, end: datetime, **filters: str) -> str:
-        runs = reverse("admin:messages_app_message_changelist")
-        times = {"created_after": parameter_of(max(begin, self.period.begin))}
-        if not (self.period.is_open and end >= self.period.end):
-            times["created_before"] = parameter_of(min(end, self.period.end))
-        return f"{runs}?{urlencode({'role': Message.Role.ASSISTANT, **filters, **times, **self.kept})}"
+    def runs(self, bucket: Totals, **filters: str) -> str:
+        return self._url("messages_app_message", bucket, role=Message.Role.ASSISTANT, **filters)
+
+    def calls(self, bucket: Totals, **filters: str) -> str:
+        return self._url("traces_app_toolcall", bucket, **filters)
+
+    def _url(self, rows: str, bucket: Totals, **filters: str) -> str:
+        times = {"created_after": parameter_of(max(bucket.begin, self.period.begin))}
+        if not (self.period.is_open and bucket.end >= self.period.end):
+            times["created_before"] = parameter_of(min(bucket.end, self.period.end))
+        return f"{reverse(f'admin:{rows}_changelist')}?{urlencode({**filters, **times, **self.kept})}"
 
 
 def width_of(period: Period, *, most: int) -> Width:
@@ -58,77 +64,64 @@ def width_of(period: Period, *, most: int) -> Width:
     return next((name for name, width in widths if length <= most * width), "month")
 
 
-def runs_chart(buckets: Sequence[Totals], width: Width, rows: RowsOf) -> Chart:
+def runs_chart(buckets: Sequence[Totals], rows: RowsOf) -> Chart:
     slots = []
     for bucket in buckets:
         numbers = {"runs": intcomma(bucket.runs), "failed": intcomma(bucket.failed_runs)}
+        words = ngettext("%(runs)s run, %(failed)s failed", "%(runs)s runs, %(failed)s failed", bucket.runs) % numbers
+        failed_url = rows.runs(bucket, outcome="failed")
+        slots.append(_failing(bucket, words, bucket.runs, bucket.failed_runs, rows.runs(bucket), failed_url))
+    return chart_of(slots, label=number_label, scale=round_number, is_open=rows.period.is_open)
+
+
+def calls_chart(buckets: Sequence[Totals], rows: RowsOf) -> Chart:
+    slots = []
+    for bucket in buckets:
+        numbers = {"calls": intcomma(bucket.calls), "failed": intcomma(bucket.failed_calls)}
         words = (
-            ngettext("%(runs)s run, %(failed)s with errors", "%(runs)s runs, %(failed)s with errors", bucket.runs)
-            % numbers
+            ngettext("%(calls)s call, %(failed)s failed", "%(calls)s calls, %(failed)s failed", bucket.calls) % numbers
         )
-        slots.append(
-            Slot(
-                title=f"{name_of(bucket.begin, width)}: {words}",
-                url=rows.url(bucket.begin, bucket.end),
-                amounts=[
-                    Amount(value=bucket.runs - bucket.failed_runs, kind="bottom"),
-                    Amount(
-                        value=bucket.failed_runs,
-                        kind="top",
-                        url=rows.url(bucket.begin, bucket.end, has_errors="true"),
-                    ),
-                ],
-            )
-        )
-    return chart_of(slots)
+        failed_url = rows.calls(bucket, status="error")
+        slots.append(_failing(bucket, words, bucket.calls, bucket.failed_calls, rows.calls(bucket), failed_url))
+    return chart_of(slots, label=number_label, scale=round_number, is_open=rows.period.is_open)
 
 
-def tokens_chart(buckets: Sequence[Totals], width: Width, rows: RowsOf) -> Chart:
+def tokens_chart(buckets: Sequence[Totals], rows: RowsOf) -> Chart:
     slots = []
     for bucket in buckets:
         numbers = {"input": intcomma(bucket.input_tokens), "output": intcomma(bucket.output_tokens)}
         words = _("%(input)s input tokens, %(output)s output tokens") % numbers
+        amounts = [
+            Amount(value=bucket.input_tokens, kind="bottom"),
+            Amount(value=bucket.output_tokens, kind="output"),
+        ]
         slots.append(
-            Slot(
-                title=f"{name_of(bucket.begin, width)}: {words}",
-                url=rows.url(bucket.begin, bucket.end),
-                amounts=[
-                    Amount(value=bucket.input_tokens, kind="bottom"),
-                    Amount(value=bucket.output_tokens, kind="output"),
-                ],
-            )
+            Slot(begin=bucket.begin, words=f"{_name(bucket)} · {words}", url=rows.runs(bucket), amounts=amounts)
         )
-    return chart_of(slots)
+    return chart_of(slots, label=number_label, scale=round_number, is_open=rows.period.is_open)
 
 
 def cost_chart(
     buckets: Sequence[Totals],
     uses: Mapping[datetime, Sequence[ModelUse]],
     legend: Sequence[Legend],
-    width: Width,
     rows: RowsOf,
 ) -> Chart:
     """Draw the cost of each model; what has no known cost is no zero, so it is marked."""
     kinds = {each.use.model: each.kind for each in legend}
     slots = []
     for bucket in buckets:
-        name = name_of(bucket.begin, width)
+        name = _name(bucket)
         amounts = []
         for use in sorted(uses.get(bucket.begin, ()), key=lambda use: list(kinds).index(use.model)):
             if use.cost:
-                url = rows.url(bucket.begin, bucket.end, **({"model": use.model} if use.model else {}))
-                title = f"{name} · {model_name(use.model)}: {cost(use.cost)}, {requests(use.requests)}"
-                amounts.append(Amount(value=float(use.cost), kind=kinds[use.model], title=title, url=url))
-        unknown = f"{name}: {unpriced(bucket.unpriced_count)}" if bucket.unpriced_count else ""
-        slots.append(
-            Slot(
-                title=f"{name}: {cost(bucket.cost)}",
-                url=rows.url(bucket.begin, bucket.end),
-                amounts=amounts,
-                unknown=unknown,
-            )
-        )
-    return chart_of(slots)
+                url = rows.runs(bucket, **({"model": use.model} if use.model else {}))
+                words = f"{name} · {model_name(use.model)}: {cost(use.cost)}, {requests(use.requests)}"
+                amounts.append(Amount(value=float(use.cost), kind=kinds[use.model], words=words, url=url))
+        unknown = f"{name} · {unpriced(bucket.unpriced_count)}" if bucket.unpriced_count else ""
+        words = f"{name} · {cost(bucket.cost)}"
+        slots.append(Slot(begin=bucket.begin, words=words, url=rows.runs(bucket), amounts=amounts, unknown=unknown))
+    return chart_of(slots, label=_cost_label, scale=round_cost, is_open=rows.period.is_open)
 
 
 def legend_of(uses: Sequence[ModelUse]) -> list[Legend]:
@@ -152,3 +145,19 @@ def unpriced(count: int) -> str:
 def parameter_of(instant: datetime) -> str:
     """Return a time for an address, in UTC whatever the reader's zone."""
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _failing(bucket: Totals, words: str, whole: int, failed: int, url: str, failed_url: str) -> Slot:
+    amounts = [
+        Amount(value=whole - failed, kind="bottom"),
+        Amount(value=failed, kind="top", url=failed_url),
+    ]
+    return Slot(begin=bucket.begin, words=f"{_name(bucket)} · {words}", url=url, amounts=amounts)
+
+
+def _name(bucket: Totals) -> str:
+    return name_of(bucket.begin, bucket.end - bucket.begin)
+
+
+def _cost_label(usd: float) -> str:
+    return f"${usd:,.0f}" if usd >= 10 else f"${Decimal(repr(round(usd, 12))).normalize():f}"

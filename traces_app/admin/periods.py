@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -71,7 +72,8 @@ class Period:
             return None
         begin = ids.created_at_of(self.ids.lower)
         end = ids.created_at_of(self.ids.upper) if self.ids.upper else timezone.now()
-        return IdRange(lower=ids.first_id_at(max(begin - (end - begin), ids.EARLIEST)), upper=self.ids.lower)
+        length = max(min(end - begin, begin - ids.EARLIEST), timedelta(0))
+        return IdRange(lower=ids.first_id_at(begin - length), upper=self.ids.lower)
 
 
 def warning_of(error: InvalidFilter) -> str:

@@ -28,6 +28,8 @@ from .overview import Period
 TRACES = "traces"
 MOST_WAITING = 10_000
 """Changes that wait for the search index, as far as they are counted."""
+IMPORTED_AFTER = timedelta(hours=1)
+"""Messages that arrive this long after their end are taken for imports of older data, which says nothing of the way of live ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ def arrivals(db: Database, scope: ProjectScope, period: Period, *, with_waits: b
         F("updated_at") - Coalesce("completed_at", "created_at"), output_field=DurationField()
     )
     wait = Greatest(after_end, timedelta(0))  # clocks of senders may be ahead of ours
-    once = Q(version=1)
+    once = Q(version=1, updated_at__lt=Coalesce("completed_at", "created_at") + IMPORTED_AFTER)
     sums = messages.aggregate(
         messages=Count("pk"),
         calls=Sum("call_count"),

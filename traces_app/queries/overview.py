@@ -6,25 +6,27 @@ Each function is one or two statements within the ids of its period. Nothing is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from django.db.models import Count, DateTimeField, Exists, Func, Model, OuterRef, Q, QuerySet, Sum
-from django.db.models.functions import Collate, Trunc
+from django.db.models.functions import Trunc
 from django.utils import timezone
 
 from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.models import HAS_ERRORS, WAITS, Message
+from messages_app.models import WAITS, Message
+from messages_app.safe_text import first_characters
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import newest_id
-from traces_app.models import AgentStep, Tool, ToolCall
+from traces_app.models import AgentStep, ToolCall
 from tracesite_sdk.normalize.pricing import TOKENS_IN, TOKENS_OUT
 from tracesite_sdk.records import ids
 
+from .runs.outcome import CONDITIONS, Outcome
 from .usage import ALL_TOKENS, IS_UNPRICED, tokens_in_step
 from .waiting import waiting_calls
 
@@ -76,7 +78,7 @@ class Totals:
     end: datetime
     runs: int = 0
     failed_runs: int = 0
-    """Runs with a failed call, a model error, or an error of their own."""
+    """Runs of `Outcome.FAILED`, as lists of runs show them."""
     calls: int = 0
     failed_calls: int = 0
     input_tokens: int = 0
@@ -98,30 +100,13 @@ class Totals:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailingTool:
-    """A tool with failed calls, and how many there were in the period before. Calls without a result do not count."""
+class Failure:
+    """The first failed call of a tool in the last run in which it failed: later ones often follow from it."""
 
-    tool_id: int
-    name: str
-    project: str
-    calls: int
-    failures: int
-    calls_before: int
-    failures_before: int
-    example_id: UUID
-    """The first failed call of the tool in the last run in which it failed: later ones often follow from it."""
-    example_message_id: UUID
+    id: UUID
+    message_id: UUID
     error: str
     """The beginning of its error."""
-
-    @property
-    def is_worse(self) -> bool:
-        """Return whether the rate of failures is higher than before."""
-        return self.failures * self.calls_before > self.failures_before * self.calls
-
-    @property
-    def is_better(self) -> bool:
-        return self.failures * self.calls_before < self.failures_before * self.calls
 
 
 @dataclass(kw_only=True)
@@ -163,15 +148,6 @@ class OpenRuns:
     """The calls without a result of the waiting runs, with their tools."""
 
 
-@dataclass(kw_only=True)
-class Runs:
-    """The first runs of a list, and what failed in them."""
-
-    rows: list[Message]
-    errors: dict[UUID, ToolCall] = field(default_factory=dict)
-    """The first failed call of each run that has one, with its tool and the beginning of its error (`error_text`)."""
-
-
 def activity(db: Database, scope: ProjectScope, period: Period, width: Width) -> list[Totals]:
     """Return the totals of each minute, hour or day of the period, in order, without gaps.
 
@@ -179,7 +155,7 @@ def activity(db: Database, scope: ProjectScope, period: Period, width: Width) ->
     """
     sums = {
         "runs": Count("pk"),
-        "failed_runs": Count("pk", filter=HAS_ERRORS),
+        "failed_runs": Count("pk", filter=CONDITIONS[Outcome.FAILED]),
         "calls": Sum("call_count"),
         "failed_calls": Sum("failure_count"),
         "input_tokens": Sum("input_tokens"),
@@ -222,24 +198,14 @@ def total_of(period: Period, buckets: list[Totals]) -> Totals:
     return total
 
 
-def failed_runs(db: Database, scope: ProjectScope, period: Period) -> Runs:
-    """Return the newest runs with an error."""
-    rows = list(_listed(_runs(db, scope, period).filter(HAS_ERRORS).order_by("-pk")))
-    failed = [row.pk for row in rows if row.failure_count]
-    calls = (
-        _failed_below(db, period, failed)
-        .order_by("message_id", *_READING_ORDER)
-        .distinct("message_id")
-        .select_related("tool")
-        .annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
-        .only("message_id", "tool__name")
-    )
-    return Runs(rows=rows, errors={call.message_id: call for call in calls} if failed else {})
+def failed_runs(db: Database, scope: ProjectScope, period: Period) -> list[Message]:
+    """Return the newest runs that failed."""
+    return list(_listed(_runs(db, scope, period).filter(CONDITIONS[Outcome.FAILED]).order_by("-pk")))
 
 
-def slow_runs(db: Database, scope: ProjectScope, period: Period) -> Runs:
+def slow_runs(db: Database, scope: ProjectScope, period: Period) -> list[Message]:
     """Return the runs that took longest."""
-    return Runs(rows=list(_listed(_runs(db, scope, period).filter(duration_ms__gt=0).order_by("-duration_ms", "-pk"))))
+    return list(_listed(_runs(db, scope, period).filter(duration_ms__gt=0).order_by("-duration_ms", "-pk")))
 
 
 def open_runs(db: Database, scope: ProjectScope) -> OpenRuns:
@@ -255,66 +221,26 @@ def open_runs(db: Database, scope: ProjectScope) -> OpenRuns:
     return runs
 
 
-def failing_tools(db: Database, scope: ProjectScope, period: Period) -> list[FailingTool]:
-    """Return the tools with the most failed calls, in the order of their page; one more than MOST, if there are more."""
-    failed = db.rows(ToolCall.with_deleted).filter(status=ToolCall.Status.ERROR, **period.in_period)
-    most = (
-        _alive(db, visible_to(failed, scope))
-        .values("tool_id")
-        .annotate(failures=Count("pk"), last=newest_id("message_id"))
-        .order_by("-failures", Collate("tool__name", "C"), "tool_id")[: MOST + 1]
+def failures(db: Database, scope: ProjectScope, period: Period, tool_ids: Collection[int]) -> dict[int, Failure]:
+    """Return an example of the failed calls of each of the tools that has some."""
+    in_period = {f"{table}{name}": value for table in ("", "step__") for name, value in period.in_period.items()}
+    failed = db.rows(ToolCall.with_deleted).filter(
+        tool_id__in=tool_ids, status=ToolCall.Status.ERROR, **period.in_period
     )
-    failing = {row["tool_id"]: row for row in most}
-    if not failing:
-        return []
-    now, finished = Q(pk__gte=period.first_id), ~Q(status=ToolCall.Status.PENDING)
-    both = replace(period, begin=period.before.begin).in_period
-    counted = (
-        _alive(db, db.rows(ToolCall.with_deleted).filter(tool_id__in=failing, **both))
-        .values("tool_id")
-        .annotate(
-            calls=Count("pk", filter=now & finished),
-            calls_before=Count("pk", filter=~now & finished),
-            failures_before=Count("pk", filter=~now & Q(status=ToolCall.Status.ERROR)),
-        )
-    )
-    counts = {row["tool_id"]: row for row in counted}
+    newest = _alive(db, visible_to(failed, scope)).values("tool_id").annotate(last=newest_id("message_id"))
+    last = dict(newest.values_list("tool_id", "last")) if tool_ids else {}
     firsts = (
-        _failed_below(db, period, {row["last"] for row in failing.values()})
-        .filter(tool_id__in=failing)
+        failed.filter(message_id__in=set(last.values()), **in_period)
         .order_by("tool_id", "message_id", *_READING_ORDER)
         .distinct("tool_id", "message_id")
         .annotate(error_text=Beginning("result__error", _ERROR_CHARACTERS))
         .values_list("tool_id", "message_id", "pk", "error_text")
     )
-    examples = {(tool, message): (pk, message, error) for tool, message, pk, error in firsts}
-    names = {
-        pk: (name, slug)
-        for pk, name, slug in db.rows(Tool.objects).filter(pk__in=failing).values_list("pk", "name", "project__slug")
+    return {
+        tool: Failure(id=pk, message_id=message, error=error or "")
+        for tool, message, pk, error in (firsts if last else ())
+        if last[tool] == message
     }
-    return [
-        FailingTool(
-            tool_id=tool_id,
-            name=names[tool_id][0],
-            project=names[tool_id][1],
-            calls=counts[tool_id]["calls"],
-            failures=row["failures"],
-            calls_before=counts[tool_id]["calls_before"],
-            failures_before=counts[tool_id]["failures_before"],
-            example_id=examples[tool_id, row["last"]][0],
-            example_message_id=examples[tool_id, row["last"]][1],
-            error=examples[tool_id, row["last"]][2] or "",
-        )
-        for tool_id, row in failing.items()
-        # A purge may have come in between.
-        if tool_id in counts and tool_id in names and (tool_id, row["last"]) in examples
-    ]
-
-
-def _failed_below(db: Database, period: Period, messages: Collection[UUID]) -> QuerySet[ToolCall]:
-    """Return the failed calls of messages of a period."""
-    in_period = {f"{table}{name}": value for table in ("", "step__") for name, value in period.in_period.items()}
-    return db.rows(ToolCall.with_deleted).filter(message_id__in=messages, status=ToolCall.Status.ERROR, **in_period)
 
 
 def models_used(db: Database, scope: ProjectScope, period: Period, width: Width) -> dict[datetime, list[ModelUse]]:
@@ -377,10 +303,10 @@ def _alive(db: Database, rows: QuerySet[T]) -> QuerySet[T]:
 def _listed(rows: QuerySet[Message]) -> QuerySet[Message]:
     return (
         rows.select_related("session")
-        .annotate(error_text=Beginning("error", _ERROR_CHARACTERS))
+        .annotate(shown_error=first_characters("error", _ERROR_CHARACTERS))
         .only(
-            *("created_at", "completed_at", "is_completed", "duration_ms"),
-            *("failure_count", "model_error_count", "call_count"),
+            *("created_at", "completed_at", "is_completed", "duration_ms", "decided_by", "health"),
+            *("failure_count", "model_error_count", "step_count", "call_count"),
             *(
                 "session__title",
                 "session__external_id",

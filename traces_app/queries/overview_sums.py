@@ -18,7 +18,7 @@ from messages_app.models import Message
 
 from .histograms import quantile
 from .intake import Arrivals, Backlog
-from .overview import MOST, FailingTool, ModelUse, OpenRuns, Runs, Totals, whole_use
+from .overview import MOST, Failure, ModelUse, OpenRuns, Totals, whole_use
 from .storage import OTHER, PeriodSize, Storage, Trash
 
 T = TypeVar("T")
@@ -48,16 +48,16 @@ def uses_of(parts: Sequence[Mapping[datetime, list[ModelUse]]]) -> Mapping[datet
     return {begin: whole_use(chain.from_iterable(part[begin] for part in parts)) for begin in first}
 
 
-def failing_tools_of(parts: Sequence[list[FailingTool]]) -> list[FailingTool]:
-    return first_of(parts, MOST + 1, key=lambda tool: (-tool.failures, tool.name, tool.tool_id))
+def failures_of(parts: Sequence[Mapping[int, Failure]]) -> Mapping[int, Failure]:
+    return {tool: failure for part in parts for tool, failure in part.items()}
 
 
-def failed_runs_of(parts: Sequence[Runs]) -> Runs:
-    return _runs_of(parts, lambda run: (-run.pk.int,))
+def failed_runs_of(parts: Sequence[list[Message]]) -> list[Message]:
+    return first_of(parts, MOST, key=lambda run: -run.pk.int)
 
 
-def slow_runs_of(parts: Sequence[Runs]) -> Runs:
-    return _runs_of(parts, lambda run: (-run.duration_ms, -run.pk.int))
+def slow_runs_of(parts: Sequence[list[Message]]) -> list[Message]:
+    return first_of(parts, MOST, key=lambda run: (-(run.duration_ms or 0), -run.pk.int))
 
 
 def open_runs_of(parts: Sequence[OpenRuns]) -> OpenRuns:
@@ -129,11 +129,6 @@ def storage_of(parts: Sequence[Storage]) -> Storage:
         ),
         last_purged=max(_known(part.last_purged for part in parts), key=lambda period: period.purged_at, default=None),
     )
-
-
-def _runs_of(parts: Sequence[Runs], key: Any) -> Runs:
-    errors = {run: call for part in parts for run, call in part.errors.items()}
-    return Runs(rows=first_of([part.rows for part in parts], MOST, key=key), errors=errors)
 
 
 def _known(values: Iterable[T | None]) -> Iterable[T]:

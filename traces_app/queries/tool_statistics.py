@@ -289,11 +289,12 @@ def statistics(
     *,
     which: CallFilter = ALL_CALLS,
     with_histograms_of_steps: bool = False,
+    at_most_ms: int = LIST_MS,
 ) -> ToolFigures:
     """Return the statistics of the tools, which belong to these projects, in a range of times.
 
     `with_histograms_of_steps` also fills in the histograms of the steps, which is meant for a single tool.
-    Raise InvalidInput if reading the calls takes longer than LIST_MS.
+    Raise InvalidInput if reading the calls takes longer than `at_most_ms`.
     """
     with one_snapshot(db, read_only=True):
         begin, end = _ends(db, project_ids, id_range)
@@ -304,10 +305,11 @@ def statistics(
         else:
             rolled_until, changed = ids.EPOCH, []
         spans = list(cover(begin, end, step, rolled_until, changed))
-        (rows,) = fetch(db, [_figures(tool_ids, spans, id_range, which, with_histograms_of_steps)], at_most_ms=LIST_MS)
+        figures = _figures(tool_ids, spans, id_range, which, with_histograms_of_steps)
+        (rows,) = fetch(db, [figures], at_most_ms=at_most_ms)
         by_tool = _by_tool(rows, step)
-        if few := [tool_id for tool_id, figures in by_tool.items() if figures.whole.calls <= FEW]:
-            (timed,) = fetch(db, [_durations(few, begin, end, id_range, which)], at_most_ms=LIST_MS)
+        if few := [tool_id for tool_id, of_tool in by_tool.items() if of_tool.whole.calls <= FEW]:
+            (timed,) = fetch(db, [_durations(few, begin, end, id_range, which)], at_most_ms=at_most_ms)
             _add_durations(by_tool, few, timed, step)
     return ToolFigures(begin=begin, end=end, step=step, by_tool=by_tool)
 
@@ -318,6 +320,7 @@ def statistics_in(
     *,
     which: CallFilter = ALL_CALLS,
     with_histograms_of_steps: bool = False,
+    at_most_ms: int = LIST_MS,
 ) -> ToolFigures:
     """Return the statistics of tools by their databases, at least one, as `statistics` does.
 
@@ -335,6 +338,7 @@ def statistics_in(
             id_range,
             which=which,
             with_histograms_of_steps=with_histograms_of_steps,
+            at_most_ms=at_most_ms,
         )
 
     first, *others = tools.each(of_each)

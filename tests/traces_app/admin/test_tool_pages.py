@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from access_app.models import Project
+from messages_app.models import Message
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import store
 from traces_app.admin.tool_pages import COLUMNS
@@ -59,11 +61,8 @@ def traces(project: Project) -> None:
 def test_tools_are_listed_with_figures_and_change(staff: Client) -> None:
     page = staff.get(STATISTICS)
     text = text_of(page)
-    # Most failures first. p95 was 100 ms before, so the tool got slower, and it fails more.
-    assert (
-        "search 5 60% 3 ▲ 0% 361 ms 400 ms 700 ms +600% ▲ +600% ▲ before: 100 ms 700 ms 1.8 s takes most time — "
-        "read 1 0% no calls 9 ms 9 ms 9 ms no calls before 9 ms 9 ms —"
-    ) in text
+    # p95 was 100 ms before, but of two calls only.
+    assert "search ▲ fails 60%, before 0% 5 60% 3 400 ms 700 ms 1.8 s — read 1 0% 9 ms 9 ms 9 ms —" in text
     links = {name: url.replace("&amp;", "&") for name, url in links_of(page).items()}
     assert len(rows_of(staff.get(links["60% 3"]))) == 3
     assert len(rows_of(staff.get(links["5"]))) == 5
@@ -89,9 +88,9 @@ def test_tool_page_groups_errors_and_finds_repeated_calls(staff: Client) -> None
     assert "1× no such index" in text
     assert "2 calls with the same arguments in one run" in text
     assert "before: 2" in text
-    assert "Slower than in the period before: p95 is 700 ms, before 100 ms (+600%)." in text
-    assert 'class="is-bad"><strong>700 ms</strong>' in html_of(page)
-    slowest = text[text.index("Slowest calls") : text.index("Repeated calls")]
+    assert "▲ fails 60%, before 0%" in text
+    assert "700 ms p95 before: 100 ms (+600%)" in text
+    slowest = text[text.index("Slowest calls") :]
     assert slowest.split()[2:5] == ["700", "ms", "error"]
     target = next(url for name, url in links_of(page).items() if name.startswith("timeout"))
     assert "timeout after 7 s" in text_of(staff.get(target.replace("&amp;", "&").partition("#")[0]))
@@ -154,10 +153,10 @@ def test_filters_limit_the_calls_of_both_pages_and_the_csv(staff: Client, projec
         ({"session": "of planner gpt-4o"}, 30, 1),
     ):
         page = staff.get(STATISTICS, given)
-        assert f"search {calls} 0%" in text_of(page)
+        assert f"search {calls} 0%" in text_of(page), given
         assert f"${calls * 0.25:.4f}" in text_of(page)
         of_tool = text_of(staff.get(url, given))
-        assert f"{longest} ms Longest" in of_tool
+        assert f"longest {longest} ms" in of_tool
         assert f"Slowest calls {longest} ms success" in of_tool
         (row,) = csv.DictReader(staff.get(STATISTICS, {**given, "format": "csv"}).content.decode().splitlines())
         assert (row["name"], row["call_count"], row["longest_duration"]) == ("search", str(calls), str(longest))
@@ -167,30 +166,26 @@ def test_filters_limit_the_calls_of_both_pages_and_the_csv(staff: Client, projec
         assert staff.get(STATISTICS, {**wrong, "format": "csv"}).status_code == 302
 
 
-def test_tool_page_marks_slow_times_arguments_and_runs(
+def test_tool_page_lists_slow_arguments_and_runs(
     staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool_examples, "CALLS_READ", 4)
     store(project, run("left out", ago(hours=9), call("search", 9000, q="old")))
-    store(project, run("slow", ago(hours=5), call("search", 800, q="big"), call("search", 900, q="big")))
+    slow = run("slow", ago(hours=5), call("search", 800, q="big"), call("search", 900, q="big"))
+    store(project, slow, title="Big <order>", external_id="big")
     store(project, run("fast", ago(hours=1), call("search", 10, q="small"), call("search", 20, q="tiny")))
     page = staff.get(f"/admin/traces_app/tool/{Tool.objects.get().pk}/change/")
     text = text_of(page)
-    arguments = text[text.index("Arguments that take most time") : text.index("Runs that wait longest")]
+    arguments = text[text.index("Arguments that take most time") :]
     assert '1.7 s 2 calls · average 850 ms, longest 900 ms {"q": "big"}' in arguments
     assert "old" not in arguments
-    runs = text[text.index("Runs that wait longest") : text.index("Repeated calls")]
-    assert runs.index("1.7 s 2 calls") < runs.index("30 ms 2 calls")
-    times = text[text.index("Slowest times") : text.index("Arguments that take")]
-    assert times.split("9.0 s p95")[1].index("900 ms p95") < times.split("9.0 s p95")[1].index("20 ms p95")
-    html = html_of(page).split("Slowest times")[1]
-    (of_hour,) = re.findall(r'<a href="([^"]+)"><strong>900 ms', html.split("</section>")[0])
-    assert len(rows_of(staff.get(of_hour.replace("&amp;", "&")))) == 2
-    for chart in ("Calls over time", "Error rate over time", "Duration over time"):
-        assert chart in text
+    runs = text[text.index("Runs that wait longest") : text.index("Arguments that take most time")]
+    assert runs.index("Big <order> 1.7 s") < runs.index("30 ms")
+    last = Message.objects.get(external_id="slow")
+    assert f"/message/{last.pk}/change/?call=" in links_of(page)["Big <order>"]
 
 
-def test_charts_of_a_tool_show_the_period_before(staff: Client, project: Project) -> None:
+def test_charts_of_a_tool_show_the_period_before_and_lead_to_calls(staff: Client, project: Project) -> None:
     five = datetime(2026, 3, 2, 5, 10, tzinfo=UTC)
     store(project, run("now", five, call("search", 1300, q=1), call("search", 1000, "unknown", q=2)))
     tool = f"/admin/traces_app/tool/{Tool.objects.get().pk}/change/"
@@ -202,26 +197,54 @@ def test_charts_of_a_tool_show_the_period_before(staff: Client, project: Project
     for hours in (-24, -21, -48):
         store(project, run(f"before {hours}", five + timedelta(hours=hours), call("search", 400, q=hours)))
     page = html_of(staff.get(tool, days))
-    charts = re.findall(r'<svg class="bars".*?</svg>', page, re.S)
-    lines = [re.findall(r'"line line-before" points="([^"]+)"', chart) for chart in charts]
-    calls, rates, p95 = (99 - 98 / 2, 99.0, round(99 - 98 * 400 / 1300, 2))
-    assert lines == [[f"51,{y} 59,{y}", f"81,{y} 89,{y}"] for y in (calls, rates, p95)]
-    assert 'class="area-before" points="51,100 51,50.0 59,50.0 59,100"' in charts[0]
-    # The bars have the same scale, and so has the line of this period.
-    assert '<rect class="bar-bottom" x="51" y="50.0" width="8" height="50.0">' in charts[0]
-    assert 'class="line" points="51,1.0 59,1.0"' in charts[2]
+    charts = re.findall(r'<svg class="chart".*?</svg>', page, re.S)
     assert [re.findall('aria-label="([^"]+)"', chart)[0] for chart in charts] == [
-        "Calls over time. This period: 2. Before: 2.",
-        "Error rate over time. This period: 50%. Before: 0%.",
-        "Duration over time, p95. This period: 1.3 s. Before: 400 ms.",
+        "Calls over time",
+        "Error rate over time",
+        "Duration over time",
     ]
+    assert all('class="line line-before"' in chart for chart in charts)
+    said = [
+        [
+            text
+            for text in re.findall(r'<text class="words"[^>]*>([^<]+)<', chart)
+            if text.startswith("2026-03-02 05:00")
+        ]
+        for chart in charts
+    ]
+    assert said == [
+        ["2026-03-02 05:00 · 2 calls, 1 failed"] * 3,  # the whole hour, and both parts of its bar
+        ["2026-03-02 05:00 · 50% · 2 calls, 1 failed"] * 2,
+        ["2026-03-02 05:00 · p95 1.3 s, average 1.1 s"],
+    ]
+    of_hour = re.findall(r'<a href="([^"]+)"[^>]*>(?:(?!</a>).)*2026-03-02 05:00', charts[0], re.S)
+    assert [len(rows_of(staff.get(unescape(url)))) for url in of_hour] == [2, 2, 1]
+
+
+def test_tool_page_says_since_when_it_is_slower_and_fails(staff: Client, project: Project) -> None:
+    since = datetime(2026, 3, 2, 18, tzinfo=UTC)
+    for hours in range(-40, 6):
+        is_late = hours >= 0
+        calls = [
+            call("search", 900 if is_late else 300, "busy" if is_late and hours % 2 else "", q=n) for n in range(2)
+        ]
+        store(project, run(f"run {hours}", since + timedelta(hours=hours, minutes=5), *calls))
+    tool = f"/admin/traces_app/tool/{Tool.objects.get().pk}/change/"
+    days = {"created_after": "2026-03-02T00:00", "created_before": "2026-03-03T00:00"}
+    text = text_of(staff.get(tool, days))
+    assert "p95 900 ms, before 300 ms since 2026-03-02 18:00" in text
+    assert re.search(r"fails \d+%, before 0% since 2026-03-02 1[89]:00", text)
+    assert "since 18:00" in text
+    assert "since 2026-03-02 18:00" in text_of(staff.get(STATISTICS, days))
+    earlier = {"created_after": "2026-03-01T03:00", "created_before": "2026-03-02T03:00"}
+    assert "since" not in text_of(staff.get(tool, earlier))
 
 
 @pytest.mark.usefixtures("traces")
 def test_custom_range_has_its_calls_only(staff: Client) -> None:
     times = {"created_after": f"{ago(hours=48):%Y-%m-%dT%H:%M}", "created_before": f"{ago(hours=24):%Y-%m-%dT%H:%M}"}
     text = text_of(staff.get(STATISTICS, times))
-    assert "search 2 0% — 100 ms" in text
+    assert "search 2 0% 100 ms 100 ms" in text
     assert "read" not in text.split("Failed")[1].split("A call belongs")[0]
 
 
@@ -239,7 +262,7 @@ def test_custom_range_has_its_calls_only(staff: Client) -> None:
         ),
         ("o=foo&project=zzz", "Project “zzz” cannot be chosen here. All projects are shown."),
         ("tool=search", "This page has no such filter: tool. It is shown without."),
-        ("o=foo&project=zzz", "Invalid order “foo”. Use one of: failed, tool,"),
+        ("o=foo&project=zzz", "Invalid order “foo”. Use one of: change, tool,"),
     ],
 )
 @pytest.mark.usefixtures("traces")
@@ -259,7 +282,7 @@ def test_pages_of_tools_take_constant_queries(staff: Client, project: Project) -
     before = [len(statements_of(staff, page)) for page in (STATISTICS, url)]
     store(project, run("more", ago(minutes=9), *(call(f"tool {at % 20}", at, "x" * at) for at in range(60))))
     assert [len(statements_of(staff, page)) for page in (STATISTICS, url)] == before
-    assert max(before) <= 43
+    assert max(before) <= 44
 
 
 def test_pages_need_permission(project: Project) -> None:

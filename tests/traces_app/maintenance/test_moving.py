@@ -97,7 +97,7 @@ FIGURES = (
 """Of all projects, added up of those of several databases."""
 ADMIN_FIGURES = (
     # The first page, up to how long messages waited until they arrived.
-    ("?created_after=2026-11-01&created_before=2026-11-05", 'class="figures"', '<dt title="From the end'),
+    ("?created_after=2026-11-01&created_before=2026-11-05", 'class="changes"', '<dt title="From the end'),
     ("traces_app/toolcall/errors/?created_after=2026-11-02&created_before=2026-11-05", "<tbody>", "</tbody>"),
     ("traces_app/tool/statistics/?created_after=2026-11-02&created_before=2026-11-05", "<tbody>", "</tbody>"),
     ("traces_app/tool/statistics/?created_before=2026-11-05&o=-tool", "<tbody>", "</main>"),

@@ -1,0 +1,285 @@
+"""Tools with their figures in a range of times and in the one before, and which of them changed most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from django.db.models import QuerySet
+
+from access_app.db import Database
+from access_app.errors import InvalidInput
+from access_app.readable import Parts, Readable, first_of
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.sql.batch import LIST_MS
+from traces_app.models import Tool
+from traces_app.queries.change_point import LEAST_CALLS, Point, change_point
+from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Statistics, ToolFigures, statistics_in
+
+from .periods import Period
+
+CHANGE = 0.2
+"""Relative change of a quantile from which the pages say that a tool got slower or faster."""
+MOST_TOOLS = 200
+_HEIGHT = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A bar of a small chart in the units of its view box: finished calls at the bottom, failed ones on top."""
+
+    x: int
+    bottom_y: float
+    bottom_height: float
+    top_y: float
+    top_height: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The statistics of a range, and of the one before it if there is one."""
+
+    now: ToolFigures
+    before: ToolFigures | None
+
+    def steps_before(self, tool: Tool) -> dict[datetime, Figures]:
+        """Return the figures of a tool in the steps of the range before, by the times of this range that they compare with."""
+        if self.before is None or tool.pk not in self.before.by_tool:
+            return {}
+        later = self.now.begin - self.before.begin
+        first = self.now.beginnings()[0]
+        shifted = {
+            first + (begin + later - first) // self.now.step * self.now.step: figures
+            for begin, figures in self.before.by_tool[tool.pk].steps.items()
+        }
+        return shifted
+
+    def steps(self, tool: Tool) -> dict[datetime, Figures]:
+        """Return the figures of a tool in the steps of both ranges, in the order of time."""
+        both = [
+            range_.by_tool[tool.pk].steps for range_ in (self.before, self.now) if range_ and tool.pk in range_.by_tool
+        ]
+        return dict(sorted((begin, figures) for steps in both for begin, figures in steps.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRow:
+    """A tool with its figures, and those of the period before if there is one."""
+
+    tool: Tool
+    figures: Figures
+    before: Figures | None
+    bars: list[Bar]
+    steps: Mapping[datetime, Figures]
+    """Those of both periods, in the order of time."""
+    links: tuple[str, str] | None
+    """The lists of its calls and of the failed ones."""
+
+    @property
+    def calls_url(self) -> str:
+        return self.links[0] if self.links else ""
+
+    @property
+    def failed_url(self) -> str:
+        return self.links[1] if self.links else ""
+
+    @property
+    def pending_url(self) -> str:
+        return f"{self.calls_url}&status=pending" if self.links else ""
+
+    @property
+    def width(self) -> int:
+        """Width of the view box of the small chart."""
+        return 10 * len(self.bars)
+
+    @property
+    def finished(self) -> int:
+        return self.figures.calls - self.figures.pending
+
+    @cached_property
+    def p50(self) -> float | None:
+        return self.figures.quantile(0.5)
+
+    @cached_property
+    def p95(self) -> float | None:
+        return self.figures.quantile(0.95)
+
+    @cached_property
+    def p95_before(self) -> float | None:
+        return self.before.quantile(0.95) if self.before else None
+
+    @property
+    def p99(self) -> float | None:
+        return self.figures.quantile(0.99)
+
+    @property
+    def was_called_before(self) -> bool:
+        return bool(self.before and self.before.calls)
+
+    @property
+    def is_cost_partial(self) -> bool:
+        """Return whether some calls have a known cost and others have not."""
+        return 0 < self.figures.priced_calls < self.figures.calls
+
+    @property
+    def finished_before(self) -> int:
+        return self.before.calls - self.before.pending if self.before else 0
+
+    @property
+    def p95_change(self) -> float | None:
+        """Return the part by which the 95th percentile grew since the period before; 1.0 is twice as slow."""
+        return self.p95 / self.p95_before - 1 if self.p95 is not None and self.p95_before else None
+
+    @property
+    def p95_change_in_words(self) -> str:
+        if self.p95_change is None:
+            return ""
+        # Without a sign if it rounds to nothing.
+        return f"{self.p95_change:+,.0%}".replace("-", "−") if abs(self.p95_change) >= 0.005 else "0%"
+
+    @property
+    def is_slower(self) -> bool:
+        return bool(self.p95 and self.p95_before is not None and self.p95 > (1 + CHANGE) * self.p95_before)
+
+    @property
+    def fails_less(self) -> bool:
+        now, then = self.figures.error_rate, self.before.error_rate if self.before else None
+        return now is not None and then is not None and now < then
+
+    @property
+    def failing_weight(self) -> float:
+        """Return how much it matters that the tool fails more than before, from 0 to 1: its rate times the change of its rate.
+
+        Two successes are added to the calls, so that one failure of one call does not outweigh six of eight.
+        """
+        rate, before = self.figures.errors / (self.finished + 2), self.before.error_rate if self.before else None
+        return max(rate * (rate - (before or 0)), 0)
+
+    @property
+    def slower_weight(self) -> float:
+        """Return the same for its duration: half the square of the part of p95 that it had not before, because a late result is
+        better than none."""
+        if (
+            not self.is_slower
+            or min(self.figures.timed_calls, self.before.timed_calls if self.before else 0) < LEAST_CALLS
+        ):
+            return 0
+        assert self.p95 and self.p95_before is not None, "it is slower"
+        return (1 - self.p95_before / self.p95) ** 2 / 2
+
+    @property
+    def weight(self) -> tuple[float, float, int]:
+        """By this the tools are in the order of their change; those without any by their rate of failures and number of calls."""
+        return self.failing_weight + self.slower_weight, self.figures.error_rate or 0, self.figures.calls
+
+    @cached_property
+    def fails_since(self) -> datetime | None:
+        """When the tool began to fail more than before; None if that is at no time."""
+        points = [
+            Point(at=begin, value=figures.error_rate, calls=figures.calls - figures.pending)
+            for begin, figures in self.steps.items()
+            if figures.error_rate is not None
+        ]
+        found = change_point(points)
+        return found.at if found and found.after > found.before and not self.fails_less else None
+
+    @cached_property
+    def slower_since(self) -> datetime | None:
+        """When the tool became slower; None if that is at no time."""
+
+        def typical(figures: Figures) -> float | None:
+            """Return the median; the average where only sums are known of a step."""
+            median = figures.quantile(0.5)
+            return figures.average_ms if median is None else median
+
+        # Logarithms, because durations change by factors.
+        points = [
+            Point(at=begin, value=math.log(max(value, 1)), calls=figures.timed_calls)
+            for begin, figures in self.steps.items()
+            if (value := typical(figures)) is not None
+        ]
+        found = change_point(points)
+        return found.at if found and found.after > found.before and self.is_slower else None
+
+
+def newest_tools(readable: Readable) -> tuple[Parts[Sequence[Tool]], bool]:
+    """Return the newest tools of the projects, MOST_TOOLS at most in all, and whether there are more; one query a database."""
+    of_each = readable.map(lambda db, scope: list(newest(db, scope)[: MOST_TOOLS + 1]))
+    found = first_of(of_each.values, MOST_TOOLS + 1, key=lambda tool: -tool.pk)
+    shown = {tool.pk for tool in found[:MOST_TOOLS]}
+    return of_each.map(lambda _db, own: [tool for tool in own if tool.pk in shown]), len(found) > MOST_TOOLS
+
+
+def newest(db: Database, scope: ProjectScope) -> QuerySet[Tool]:
+    """Return the tools, the newest first, with their projects."""
+    return visible_to(db.rows(Tool.objects).select_related("project").exclude(name=""), scope).order_by("-pk")
+
+
+def compared(
+    tools: Parts[Sequence[Tool]],
+    period: Period,
+    which: CallFilter = ALL_CALLS,
+    *,
+    with_steps: bool = False,
+    at_most_ms: int = LIST_MS,
+) -> Compared | None:
+    """Return the statistics of a period and of the one before it; None if counting the calls took too long."""
+    try:
+        now, before = (
+            statistics_in(tools, ids_, which=which, with_histograms_of_steps=with_steps, at_most_ms=at_most_ms)
+            if ids_ is not None
+            else None
+            for ids_ in (period.ids, period.before)
+        )
+    except InvalidInput:
+        return None  # it took too long
+    assert now is not None, "a period has a range of times"
+    return Compared(now=now, before=before)
+
+
+def rows_of(
+    found: Compared, tools: Iterable[Tool], links_of: Callable[[Tool], tuple[str, str] | None]
+) -> list[ToolRow]:
+    rows = []
+    for tool in tools:
+        of_tool = found.now.by_tool.get(tool.pk, Statistics())
+        before = None if found.before is None else found.before.by_tool.get(tool.pk, Statistics()).whole
+        rows.append(
+            ToolRow(
+                tool=tool,
+                figures=of_tool.whole,
+                before=before,
+                bars=_bars(found.now, of_tool),
+                steps=found.steps(tool),
+                links=links_of(tool),
+            )
+        )
+    return rows
+
+
+def by_change(rows: Iterable[ToolRow]) -> list[ToolRow]:
+    """Return the tools that changed most first."""
+    by_name = sorted(rows, key=lambda row: (row.tool.name, row.tool.pk))
+    return sorted(by_name, key=lambda row: row.weight, reverse=True)
+
+
+def _bars(found: ToolFigures, of_tool: Statistics) -> list[Bar]:
+    """Return a bar for each step, to the scale of the step with most calls."""
+    most = max((step.calls for step in of_tool.steps.values()), default=0) or 1
+    bars = []
+    for index, begin in enumerate(found.beginnings()):
+        figures = of_tool.steps.get(begin, Figures())
+        bottom, top = (_HEIGHT * part / most for part in (figures.calls - figures.errors, figures.errors))
+        bars.append(
+            Bar(
+                x=10 * index,
+                bottom_y=round(_HEIGHT - bottom, 2),
+                bottom_height=round(bottom, 2),
+                top_y=round(_HEIGHT - bottom - top, 2),
+                top_height=round(top, 2),
+            )
+        )
+    return bars
