@@ -206,7 +206,7 @@ def test_lists_of_several_databases_are_one_statement_in_each_and_name_one_that_
             assert "“tenant”" in refused.json()["error"]["message"]
         assert len(staff.get("/api/v1/messages/?project=small").json()["results"]) == 2
         for query in ("", "?q=Question"):
-            page = staff.get(f"/admin/messages_app/message/facets/{query}").content.decode()
+            page = staff.get(f"/admin/messages_app/message/{query}").content.decode()
             assert "The database “tenant” does not respond" in page
             assert "Not shown are these projects" in page
             assert "Question of" in page
