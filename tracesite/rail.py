@@ -61,18 +61,18 @@ PARTS = (
         ),
     ),
     Part("scores", ("traces_app_score_",), (Page(_("Scores"), "traces_app_score_changelist"),)),
-    Part("search", (), (Page(_("Search"), "messages_app_session_changelist"),)),
 )
+SEARCH = Part("search", ("messages_app_session_everything",), (Page(_("Search"), "messages_app_session_everything"),))
 SETTINGS = Part("settings", ("",), (Page(_("Settings"), "settings"),))
 """Every page that is of no other part."""
 
 
 def parts(reads_traces: bool) -> Sequence[Part]:
     """Return the parts that the rail shows: without a role in a project there is nothing but the settings."""
-    return (*PARTS, SETTINGS) if reads_traces else (SETTINGS,)
+    return (*PARTS, SEARCH, SETTINGS) if reads_traces else (SETTINGS,)
 
 
 def part_of(request: HttpRequest) -> Part | None:
     """Return the part that the page of a request belongs to; None if the address leads nowhere."""
     name = request.resolver_match.url_name if request.resolver_match else None
-    return next((part for part in (*PARTS, SETTINGS) if name and name.startswith(part.names)), None)
+    return next((part for part in (SEARCH, *PARTS, SETTINGS) if name and name.startswith(part.names)), None)

@@ -75,6 +75,7 @@ _BY_WORD = {
     "export": AuditAction.EXPORT,
     "value": AuditAction.EXPORT,
     "search": AuditAction.SEARCH,
+    "everything": AuditAction.SEARCH,
     "restore": AuditAction.RESTORE,
     "import": AuditAction.IMPORT,
 }

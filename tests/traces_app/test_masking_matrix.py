@@ -127,6 +127,7 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     "/admin/messages_app/message/<uuid:message_id>/steps/<uuid:step_id>/input/": lambda: ["", "?part"],
     "/admin/messages_app/message/<uuid:message_id>/search/": lambda: ["?q=about", "?q=planted"],
     "/admin/messages_app/session/<uuid:session_id>/search/": lambda: ["?q=about", "?q=planted"],
+    "/admin/messages_app/session/everything/": lambda: ["", "?q=about", "?q=planted"],
     "/admin/messages_app/session/": lambda: ["", "?q=about", "?q=planted"],
     "/admin/messages_app/message/": lambda: ["", "?q=about"],
     "/admin/traces_app/toolcall/": lambda: ["", "?q=about"],

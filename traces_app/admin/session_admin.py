@@ -72,6 +72,7 @@ from .list_filters import (
     TagFilter,
 )
 from .listed_runs import ENDING, endings, with_errors
+from .search_page import show_everything
 from .session_outline import send_detail, send_outline, send_words
 from .session_page import show_live, show_session, url_of_failures
 from .session_search import send_matches
@@ -157,6 +158,7 @@ class SessionAdmin(KeysetAdmin):
     add_role = Role.EDITOR
     form = SessionForm
     pages = (
+        Page("everything/", show_everything, "everything"),
         Page("facets/", send_facets, "facets"),
         Page("import/", show_import, "import", checks_csrf=True),
         Page("connect/", show_connect, "connect"),

@@ -153,7 +153,7 @@ def stored_pages(owner: User) -> list[str]:
         "/admin/traces_app/toolcall",
     )
     return [
-        *(f"{sessions}/import/", f"{sessions}/connect/"),
+        *(f"{sessions}/import/", f"{sessions}/connect/", f"{sessions}/everything/?q=weather"),
         *("/admin/?created=30d", f"{sessions}/", f"{messages}/", f"{calls}/"),
         *(f"{sessions}/?status=paused", f"{sessions}/views/{view.pk}/"),
         *(f"{sessions}/?q=weather", f"{calls}/?status=error&q=unknown", f"{messages}/?q=nothing"),

@@ -204,3 +204,17 @@ def test_panel_is_of_readable_projects(runs: dict[str, str]) -> None:
     reader = Client()
     reader.force_login(user)
     assert reader.get(f"{MESSAGES}{runs['dear']}/peek/").status_code == 404
+
+
+# --- The search of everything -----------------------------------------------------------------------------------------
+
+
+def test_search_finds_in_all_lists(staff: Client, runs: dict[str, str]) -> None:
+    url = f"{SESSIONS}everything/"
+    assert "Sessions" not in text_of(staff.get(url)).split("Search for words")[1]
+    page = staff.get(url, {"q": "dear"})
+    words = text_of(page)
+    assert "Sessions 1" in words and "Runs 1" in words and "Tool calls 1" in words
+    assert links_of(page)["Tool calls"].endswith("/toolcall/?q=dear")
+    assert f'href="{MESSAGES}?q=dear&amp;role=assistant"' in html_of(page)
+    assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found.") == 3

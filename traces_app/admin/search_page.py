@@ -1,0 +1,79 @@
+"""The page of the search: what it finds in sessions, runs and tool calls, a few of each, with the way to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.template.response import TemplateResponse
+from django.utils.functional import Promise
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from messages_app.admin.columns import COLUMNS
+from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
+from messages_app.admin.list_rows import CHECKBOX, Column
+from messages_app.models import Message, Session
+from traces_app.models import ToolCall
+
+SHOWN = 5
+_LISTS: tuple[tuple[Any, Promise, Mapping[str, str]], ...] = (
+    (Session, gettext_lazy("Sessions"), {COLUMNS: "name,state,user,created"}),
+    (Message, gettext_lazy("Runs"), {"role": Message.Role.ASSISTANT, COLUMNS: "question,outcome,took,created"}),
+    (ToolCall, gettext_lazy("Tool calls"), {COLUMNS: "tool_name,state,in_session,began"}),
+)
+"""The lists that are searched, with their parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundList:
+    """What was found in one list."""
+
+    title: Promise
+    url: str
+    """All of it."""
+    count: str
+    """"12", or "50+" if there are more than a page of the list has."""
+    columns: list[Column]
+    rows: list[SafeString]
+
+
+def show_everything(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
+    """Show what a search finds, or only its box."""
+    query = request.GET.get("q", "").strip()
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": _("Search"),
+        "opts": model_admin.opts,
+        "query": query,
+        "search_help": model_admin.search_help_text,
+        "lists": [_search(request, *one, query) for one in _LISTS] if query else [],
+    }
+    return TemplateResponse(request, "admin/traces_app/search_page.html", context)
+
+
+def _search(
+    request: HttpRequest, model: type[Any], title: Promise, parameters: Mapping[str, str], query: str
+) -> FoundList:
+    of_model = admin.site.get_model_admin(model)
+    assert isinstance(of_model, KeysetAdmin), "the lists are keyset lists"
+    page = copy(request)
+    given = QueryDict(mutable=True)
+    given.update({"q": query, **parameters})
+    page.GET = given  # type: ignore[assignment]  # nothing changes it later
+    found: KeysetChangeList = of_model.keyset_list(page)
+    found.list_display = [one for one in found.list_display if one != CHECKBOX]
+    del given[COLUMNS]
+    return FoundList(
+        title=title,
+        url=of_model.list_url(given.urlencode()),
+        count=f"{len(found.result_list)}{'+' if found.older_query_string else ''}",
+        columns=found.list_columns(),
+        rows=list(islice(found.list_rows(), SHOWN)),
+    )
