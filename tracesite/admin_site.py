@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from access_app.conf import conf
 
-from .rail import part_of, parts
+from .rail import list_of, part_of, parts
 
 SPACELESS_TEXTS = (
     *(gettext_noop("Add %(name)s"), gettext_noop("Add %s"), gettext_noop("Change %s"), gettext_noop("View %s")),
@@ -68,6 +68,7 @@ class TracesiteAdminSite(AdminSite):
             "TIME_ZONE": timezone.get_current_timezone_name(),
             "parts": parts(reads_traces),
             "part": part_of(request),
+            "current_list": list_of(request),
         }
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:

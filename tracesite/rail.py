@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -70,6 +71,18 @@ SETTINGS = Part("settings", ("",), (Page(_("Settings"), "settings"),))
 def parts(reads_traces: bool) -> Sequence[Part]:
     """Return the parts that the rail shows: without a role in a project there is nothing but the settings."""
     return (*PARTS, SEARCH, SETTINGS) if reads_traces else (SETTINGS,)
+
+
+def list_of(request: HttpRequest) -> Page | None:
+    """Return the list that a request is for: of those with its address the one with most of its parameters."""
+    part = part_of(request)
+    path_of = {page: urlsplit(page.url) for page in (part.lists if part else ())}
+    fitting = [
+        page
+        for page, url in path_of.items()
+        if url.path == request.path and all(request.GET.get(name) == value for name, value in parse_qsl(url.query))
+    ]
+    return max(fitting, key=lambda page: len(page.query), default=None)
 
 
 def part_of(request: HttpRequest) -> Part | None:

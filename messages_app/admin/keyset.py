@@ -195,8 +195,9 @@ class KeysetChangeList(ChangeList):
         try:
             super().__init__(request, *args, **kwargs)
         except IncorrectLookupParameters as error:
-            # The admin redirects to the list without filters, which shows this message.
+            # The admin redirects to the list without filters, which shows this message; `changelist_view` keeps the others.
             messages.warning(request, _invalid_filter(error))
+            request.invalid_filter = error  # type: ignore[attr-defined]  # read only there
             raise
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
@@ -386,6 +387,11 @@ class KeysetAdmin(RoleAdmin):
             text = _("Finding all rows took too long. Nothing was changed. Narrow the list.")
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(request.get_full_path())
+        invalid: IncorrectLookupParameters | None = getattr(request, "invalid_filter", None)
+        if invalid is not None:
+            return HttpResponseRedirect(
+                f"{request.path}?{kept}" if (kept := _without(request.GET, invalid)) else request.path
+            )
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             found = response.context_data.get("cl")
             # The trash of the API has messages that were deleted with their session, too, and another order.
@@ -620,13 +626,26 @@ class KeysetAdmin(RoleAdmin):
         )
 
 
+def _without(parameters: QueryDict, error: IncorrectLookupParameters) -> str:
+    """Return the query of a list without what was invalid, and of its first page."""
+    kept = parameters.copy()
+    wrong = [CURSOR]
+    if isinstance(error, InvalidFilter):
+        wrong += [name for name, value in parameters.items() if str(value).strip() == error.value]
+    elif CURSOR not in parameters:
+        return ""
+    for name in wrong:
+        kept.pop(name, None)
+    return kept.urlencode()
+
+
 def _invalid_filter(error: IncorrectLookupParameters) -> str:
     if not isinstance(error, InvalidFilter):
         return _("Invalid filter. The full list is shown.")
     words = {"name": error.name, "value": one_line(error.value, VALUE_CHARACTERS)}
     if error.reason:
-        return _("Invalid filter: %(name)s “%(value)s”. %(reason)s The full list is shown.") % {
+        return _("Invalid filter: %(name)s “%(value)s”. %(reason)s It is left out.") % {
             **words,
             "reason": error.reason,
         }
-    return _("Invalid filter: %(name)s “%(value)s”. The full list is shown.") % words
+    return _("Invalid filter: %(name)s “%(value)s”. It is left out.") % words

@@ -249,10 +249,10 @@ def test_migration_fills_rows_of_before_and_their_seals_verify(
     with monkeypatch.context() as patched:
         patched.setattr("traces_app.maintenance.seals.sealing.layout", lambda: older)
         seal()
+    store_patterns(primary, patience=timedelta(0))
     call_command("archive", older_than=f"{MID_MARCH:%Y-%m-%d}", to=str(tmp_path), stdout=StringIO())
     purged = MessageKey.objects.create(project=project, key=uuid4(), message_id=uuid4(), purged_at=timezone.now())
     SessionTombstone.objects.create(project=project, key=uuid4(), purged_at=timezone.now())
-    store_patterns(primary, patience=timedelta(0))
     added = [
         *(MessageKey, SessionTombstone, Reference, AgentStep, ToolResult, Context, ErrorPattern, MessageSeal),
         ArchivedSession,

@@ -16,7 +16,7 @@ from typing import Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db import OperationalError
-from django.db.models import Case, CharField, Count, Q, Sum, Value, When
+from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, Sum, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.text import capfirst
@@ -32,6 +32,7 @@ from messages_app.models import HAS_PROBLEMS, Message, Session
 from messages_app.safe_text import cost, is_plain
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.filters import with_outcome
 from traces_app.queries.runs.outcome import CONDITIONS, Outcome
 
 from .text_search import is_searched
@@ -177,6 +178,15 @@ def _outcomes(db: Database, keys: Sequence[Any]) -> Counts:
     return dict(rows.order_by().annotate(ended=ended).values_list("ended").annotate(Count("pk")))
 
 
+def _outcomes_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
+    rows = db.rows(Session.with_deleted).filter(pk__in=keys).order_by()
+    ended = Case(
+        *(When(Exists(with_outcome(rows, one).filter(pk=OuterRef("pk"))), then=Value(one.value)) for one in Outcome),
+        output_field=CharField(),
+    )
+    return dict(rows.annotate(ended=ended).values_list("ended").annotate(Count("pk")))
+
+
 def _of_rows(model: type[Message] | type[Session] | type[ToolCall], column: str) -> CountValues:
     def count(db: Database, keys: Sequence[Any]) -> Counts:
         rows = db.rows(model.with_deleted).filter(pk__in=keys)
@@ -224,7 +234,7 @@ FACETS: Mapping[Any, Mapping[str, CountValues]] = {
         "model": _of_steps("model"),
         "end_user": _of_rows(Message, "session__end_user"),
     },
-    Session: {"status": _of_rows(Session, "status"), "end_user": _of_rows(Session, "end_user")},
+    Session: {"outcome": _outcomes_of_sessions, "end_user": _of_rows(Session, "end_user")},
     ToolCall: {
         "status": _of_rows(ToolCall, "status"),
         "tool": _of_rows(ToolCall, "tool__name"),

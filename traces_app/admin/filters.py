@@ -109,11 +109,15 @@ class CallToolFilter(ToolFilter):
         return found
 
 
-class OutcomeFilter(WordListFilter):
+class SessionOutcomeFilter(WordListFilter):
     title = gettext_lazy("outcome")
     parameter_name = "outcome"
-    filter_set = MessageFilterSet
+    filter_set = SessionFilterSet
     words: ClassVar[Any] = dict(Outcome.choices)
+
+
+class OutcomeFilter(SessionOutcomeFilter):
+    filter_set = MessageFilterSet
 
 
 class HealthFilter(WordListFilter):

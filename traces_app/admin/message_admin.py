@@ -172,7 +172,7 @@ class MessageAdmin(KeysetAdmin):
             title=gettext_lazy("Runs"),
             # One knows a run by what was asked.
             columns=("question", "answer", *(name for name in columns.known if name not in ("text", "who"))),
-            usual=(*list_display, "tokens"),
+            usual=list_display,
             # A message that is added by hand is no run.
             can_add=False,
         ),

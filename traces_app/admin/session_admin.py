@@ -48,7 +48,7 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.queries.archived import where_archived
 from traces_app.queries.questions import first_question
-from traces_app.queries.runs.outcome import outcome_of_status
+from traces_app.queries.runs.outcome import OF_STATUS
 from traces_app.queries.search.texts import FIELDS
 from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
 from tracesite_sdk import records
@@ -58,7 +58,7 @@ from .bulk_scores import score_selected
 from .connect_page import send_arrived, show_connect
 from .conversation import SESSION_DETAILS
 from .facets import send_facets
-from .filters import SessionAgentFilter, SessionModelFilter, SessionScoreFilter, SessionToolFilter
+from .filters import SessionAgentFilter, SessionModelFilter, SessionOutcomeFilter, SessionScoreFilter, SessionToolFilter
 from .forms import REFUSALS, SessionForm, TagForm, add_by_ingest
 from .import_page import show_import
 from .labels import NAME_CHARACTERS, badge, found_terms, outcome_first, outcome_label, second_line, session_name
@@ -193,7 +193,7 @@ class SessionAdmin(KeysetAdmin):
     bulk = BulkActions(for_all=True)
     sorts = _SORTS
     searched_fields = FIELDS
-    search_example = "status:error cost:>0.01"
+    search_example = "outcome:failed cost:>0.01"
     actions = (delete_selected, restore_selected, purge_selected, tag_selected, score_selected)
     api = ApiList(name="sessions", searches=True)
     search_help_text = gettext_lazy(
@@ -201,7 +201,7 @@ class SessionAdmin(KeysetAdmin):
         "external ID, end user or title."
     )
     list_filter: ClassVar[Any] = (
-        *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter),
+        *(ProjectFilter, SessionOutcomeFilter, SessionStatusFilter, SessionErrorsFilter),
         *(SessionToolFilter, SessionModelFilter, SessionAgentFilter),
         *(TagFilter, EndUserFilter, SessionDurationFilter, SessionCostFilter, OrderFilter),
         *(SessionScoreFilter, ActiveFilter, BeganFilter),
@@ -285,7 +285,7 @@ class SessionAdmin(KeysetAdmin):
             ended = endings(_newest_runs(rows))
             for row in rows:
                 ending = ended.get(row.last_run_id)
-                row.outcome = ending.outcome if ending else outcome_of_status(row)
+                row.outcome = ending.outcome if ending else OF_STATUS[row.status]
         shown = with_found(request, columns, rows, lambda row: {"title": session_name(row)})
         return outcome_first(shown, "state")
 

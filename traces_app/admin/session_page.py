@@ -36,7 +36,7 @@ from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
 from traces_app.queries.contexts import newest_contexts
-from traces_app.queries.runs.outcome import Outcome, is_live, outcome_of_run, outcome_of_status
+from traces_app.queries.runs.outcome import OF_STATUS, Outcome, is_live, outcome_of_run
 from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
@@ -177,7 +177,7 @@ def _ending(db: Database, session: Session) -> dict[str, Any]:
     waits = waiting_words(session)
     run = read_bubble(db, session.last_run_id) if session.last_run_id is not None else None
     if run is None or (is_over(session) and not run.message.is_completed):
-        return {"outcome": outcome_of_status(session), "waiting_words": waits}
+        return {"outcome": OF_STATUS[session.status], "waiting_words": waits}
     message = run.message
     deciding = deciding_failure_of(db, message) if message.is_completed else None
     outcome = outcome_of_run(message, session, has_failed=bool(run.error) or deciding is not None)

@@ -28,7 +28,7 @@ from messages_app.queries import as_uuid, session_of_page
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
-from traces_app.queries.runs.outcome import Outcome, outcome_of_status
+from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.snapshots import (
     SnapshotBroken,
     SnapshotTooLarge,
@@ -86,7 +86,7 @@ class Fork:
 
     @property
     def outcome(self) -> Outcome:
-        return outcome_of_status(self.session)
+        return OF_STATUS[self.session.status]
 
     @property
     def indent(self) -> str:
@@ -200,7 +200,7 @@ def show_snapshots(
         "rows": rows,
         "has_more": len(newest) > MOST_SNAPSHOTS,
         "most": MOST_SNAPSHOTS,
-        "outcome": outcome_of_status(session),
+        "outcome": OF_STATUS[session.status],
         "forks": fork_tree(db, session),
         **(_shown(db, request.build_absolute_uri(base_path()), session, *found) if found else {}),
         "newest": next(

@@ -52,7 +52,7 @@ from tracesite_sdk.records import ROOT_TOOL
 from tracesite_sdk.records.health_flags import FLAGS, MISSING_RESULT
 
 from .error_patterns import with_patterns
-from .runs.outcome import CONDITIONS, Outcome
+from .runs.outcome import CONDITIONS, OF_STATUS, Outcome
 from .schemas.errors import ErrorSort
 from .schemas.similar_runs import SimilarBy
 from .schemas.usage import UsageBy
@@ -68,6 +68,13 @@ _SESSION = "Id or external id of the session. 404 if it does not exist."
 def calls_in(ids: IdRange) -> ToolCallQuerySet:
     """Return all calls in the months of the range, which include the calls of all messages within it."""
     return ToolCall.with_deleted.order_by().filter(**ids.periods_of("pk"))
+
+
+def with_outcome(sessions: Any, outcome: Outcome) -> Any:
+    """Return the sessions of which a list shows this outcome: that of their newest run, otherwise what their status says."""
+    newest = Message.objects.filter(pk=OuterRef("last_run_id"))
+    said = [status for status, meaning in OF_STATUS.items() if meaning == outcome]
+    return sessions.filter(Exists(newest.filter(CONDITIONS[outcome])) | Q(~Exists(newest), status__in=said))
 
 
 def with_health(messages: MessageQuerySet, flag: str, ids: IdRange) -> MessageQuerySet:
@@ -109,7 +116,17 @@ def slower_than(messages: Rows, _name: str, seconds: Decimal) -> Rows:
 # --- Sets of filters --------------------------------------------------------------------------------------------------
 
 
+_OUTCOME = (
+    "`failed`: with an error, or with a failed call that no later call of the same tool made good; `done`: without; `stopped`: closed "
+    "before their end; `waiting`: open, in a paused session; `running`: open otherwise."
+)
+
+
 class SessionFilterSet(filters.SessionFilterSet):
+    outcome = WordFilter(
+        words=Outcome.values,
+        help_text=f"Whose newest run ended so; without a run, of which the status says it. {_OUTCOME}",
+    )
     tool = KeysFilter(help_text="With a call of this tool; repeated: of any of them.")
     model = TextFilter(help_text="With a step of this model, as recorded.")
     agent = TextFilter(help_text="With a step of the agent with this name.")
@@ -129,6 +146,8 @@ class SessionFilterSet(filters.SessionFilterSet):
         others = dict(values)
         # Not limited to the ids of the page, because a session may have later steps and calls.
         of_session = {"message__session_id": OuterRef("pk"), "message__deleted_at__isnull": True}
+        if outcome := others.pop("outcome", None):
+            rows = with_outcome(rows, Outcome(outcome))
         if tools := _take(others, "tool"):
             rows = rows.filter(Exists(calls_in(EVERY_ID).filter(tool_id__in=tools["tool"], **of_session)))
         if steps := _take(others, "model", "agent"):
@@ -141,10 +160,7 @@ class SessionFilterSet(filters.SessionFilterSet):
 class MessageFilterSet(filters.MessageFilterSet):
     outcome = WordFilter(
         words=Outcome.values,
-        help_text=(
-            "Answers that ended so. `failed`: with an error, or with a failed call that no later call of the same tool made good; "
-            "`done`: without; `stopped`: closed before their end; `waiting`: open, in a paused session; `running`: open otherwise."
-        ),
+        help_text=f"Answers that ended so. {_OUTCOME}",
     )
     call_id = TextFilter(help_text="With a call that has this id, as given by the model.")
     tool = KeysFilter(help_text="With a call of this tool; repeated: of any of them.")

@@ -19,7 +19,8 @@ from tests.admin_pages import html_of, links_of, rows_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import facets
 from traces_app.admin.filters import MessageAgentFilter, OutcomeFilter
-from traces_app.admin.list_filters import CostFilter
+from traces_app.admin.list_filters import CostFilter, DurationFilter
+from traces_app.queries.runs.outcome import Outcome
 
 pytestmark = pytest.mark.django_db
 SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
@@ -129,7 +130,7 @@ def test_facets_count_the_values_within_the_other_filters(staff: Client, runs: d
     of_planner = facets_of(staff, "?role=assistant&agent=planner")
     assert of_planner["outcome"] == {"done": 2}
     assert of_planner["agent"] == {"planner": 2, "order desk": 1}, "the values that one can change to"
-    assert facets_of(staff, "", SESSIONS)["status"] == {"completed": 3}
+    assert facets_of(staff, "", SESSIONS)["outcome"] == {"failed": 1, "done": 2}
     assert facets_of(staff, "?status=error", CALLS)["tool"] == {"tool_dear": 1}
 
 
@@ -167,13 +168,15 @@ def test_facets_are_those_of_readable_projects(runs: dict[str, str], project: Pr
         ("cost:>0.01", "", {"min_cost": "0.01"}),
         ("cost:<=2 created:today", "", {"max_cost": "2", "created": "today"}),
         ("cost:1", "", {"min_cost": "1", "max_cost": "1"}),
+        ("duration:>1.5s", "", {"min_duration": "1500"}),
+        ("duration:<2min", "", {"max_duration": "120000"}),
         ("error:timeout https://x.example a:b", "error:timeout https://x.example a:b", {}),
         ('"outcome: failed"  twice', '"outcome: failed"  twice', {}),
         ("tool:x outcome:", "tool:x outcome:", {}),
     ],
 )
 def test_typed_names_become_filters(text: str, rest: str, found: dict[str, str]) -> None:
-    filters = [OutcomeFilter, MessageAgentFilter, CostFilter, CreatedFilter, BeganFilter]
+    filters = [OutcomeFilter, MessageAgentFilter, CostFilter, DurationFilter, CreatedFilter, BeganFilter]
     assert typed_filters(text, filters, {"error", "tool"}) == (rest, found)
 
 
@@ -218,3 +221,23 @@ def test_search_finds_in_all_lists(staff: Client, runs: dict[str, str]) -> None:
     assert links_of(page)["Tool calls"].endswith("/toolcall/?q=dear")
     assert f'href="{MESSAGES}?q=dear&amp;role=assistant"' in html_of(page)
     assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found.") == 3
+
+
+# --- Outcomes of sessions, and filters that are not valid -----------------------------------------------------------------
+
+
+def test_sessions_are_filtered_by_the_outcome_that_they_show(
+    staff: Client, runs: dict[str, str], project: Project
+) -> None:
+    store(project, question(), external_id="asked", title="asked", status="paused")
+    shown = {row[0].split()[0]: row[1] for row in rows_of(staff.get(f"{SESSIONS}?columns=name,state"))}
+    for outcome in Outcome:
+        found = names_in(staff, f"{SESSIONS}?outcome={outcome}")
+        assert set(found) == {name for name, word in shown.items() if word == outcome.label}, outcome
+    assert facets_of(staff, "", SESSIONS)["outcome"] == {"failed": 1, "done": 2, "waiting": 1}
+
+
+def test_filter_that_is_not_valid_leaves_the_others(staff: Client, runs: dict[str, str]) -> None:
+    answer = staff.get(f"{RUNS}&q=dear&outcome=failde")
+    assert answer["Location"] == f"{MESSAGES}?role=assistant&q=dear"
+    assert "Invalid filter: outcome “failde”. Use one of: failed, waiting" in text_of(staff.get(answer["Location"]))

@@ -232,7 +232,7 @@ def test_calls_are_filtered_by_session(staff: Client, project: Project, run: UUI
     assert rows_of(staff.get(f"{CALLS}?session={other.id}&status=error")) == []
     assert len(rows_of(staff.get(f"{CALLS}?session=other"))) == 2
     assert rows_of(staff.get(f"{CALLS}?session=junk")) == []
-    warning = "Invalid filter: message ID “junk”. Use the ID of the message. The full list is shown."
+    warning = "Invalid filter: message ID “junk”. Use the ID of the message. It is left out."
     assert warning in text_of(staff.get(f"{CALLS}?message=junk", follow=True))
 
 
@@ -247,7 +247,7 @@ def test_runs_are_a_list_of_their_own(staff: Client, run: UUID) -> None:
     (row,) = rows_of(runs)
     # One knows a run by what was asked.
     assert row[:2] == [f"{question()['content']} unknown city", "Failed"]
-    assert headings_of(runs) == ["outcome", "question", "took", "tokens", "spent", "failures", "created", "in_session"]
+    assert headings_of(runs) == ["outcome", "question", "took", "spent", "failures", "created", "in_session"]
     (row,) = rows_of(staff.get(f"{MESSAGES}?role=assistant&columns=answer"))
     assert row == [f"{question()['content']} unknown city", answer()["content"]]
     Project.objects.create(slug="another")

@@ -8,7 +8,7 @@ have columns in addition, which a reader of a single dataset would otherwise hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -87,10 +87,12 @@ class Dataset:
     """The column that identifies a row."""
     computed: Callable[[], models.QuerySet[Any]] | None = None
     """The rows of the table with what is computed from a row by an expression of the statistics; `rows` has it as `computed`."""
+    without: Collection[str] = ()
+    """Fields that are computed of what is archived, later and anew where it is restored."""
 
     @cached_property
     def columns(self) -> Sequence[Column]:
-        own = [_column(field) for field in self.model._meta.concrete_fields]
+        own = [_column(field) for field in self.model._meta.concrete_fields if field.name not in self.without]
         added = [
             Column(name=name, type=kind, sql=sql, stored_as=stored_as, is_restored=False)
             for name, (sql, kind, stored_as) in self.added.items()
@@ -217,6 +219,7 @@ MESSAGES = Dataset(
     f"FROM {_MESSAGE} AS t LEFT JOIN {_SESSION} AS s ON s.id = t.session_id "
     f"WHERE t.project_id = %(project)s AND {_IN_PERIOD.format('t')}",
     {"in_trash": ("t.deleted_at IS NOT NULL OR s.deleted_at IS NOT NULL", pa.bool_(), "boolean")},
+    without={"decided_by"},
 )
 REFERENCES = Dataset("references", Reference, f"FROM {Reference._meta.db_table} AS t {_BELOW}", _BELOW_A_MESSAGE)
 

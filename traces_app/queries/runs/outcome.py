@@ -75,6 +75,15 @@ CONDITIONS: Mapping[Outcome, Q] = {
     Outcome.STOPPED: _IS_STOPPED,
 }
 """`outcome_of_run` as conditions on assistant messages."""
+OF_STATUS: Mapping[str, Outcome] = {
+    Session.Status.COMPLETED: Outcome.DONE,
+    Session.Status.ERROR: Outcome.FAILED,
+    Session.Status.ABORTED: Outcome.STOPPED,
+    Session.Status.PAUSED: Outcome.WAITING,
+    Session.Status.PLANNING: Outcome.RUNNING,
+    Session.Status.RUNNING: Outcome.RUNNING,
+}
+"""What the status of a session says, in the words of runs."""
 
 
 def outcome_of(*, is_completed: bool, is_interrupted: bool, is_waiting: bool, has_failed: bool) -> Outcome:
@@ -101,17 +110,6 @@ def outcome_of_run(run: Message, session: Session, *, has_failed: bool) -> Outco
         is_waiting=not run.is_completed and session.status == Session.Status.PAUSED,
         has_failed=has_failed,
     )
-
-
-def outcome_of_status(session: Session) -> Outcome:
-    """Return what the status of a session says, in the words of runs."""
-    if session.status == Session.Status.COMPLETED:
-        return Outcome.DONE
-    if session.status == Session.Status.ERROR:
-        return Outcome.FAILED
-    if session.status == Session.Status.ABORTED:
-        return Outcome.STOPPED
-    return Outcome.WAITING if session.status == Session.Status.PAUSED else Outcome.RUNNING
 
 
 def is_live(session: Session) -> bool:

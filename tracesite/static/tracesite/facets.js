@@ -34,3 +34,14 @@ const load = async () => {
 if (facets !== null) {
   load();
 }
+
+// A list of which rows still run is read again while one only looks at it.
+const AGAIN_MS = 15_000;
+const isUsed = () =>
+  document.visibilityState !== "visible" ||
+  document.activeElement !== document.body ||
+  document.querySelector("#result_list :is(.action-select:checked, .is-peeked), .filter-bar details[open]") !== null;
+
+if (document.querySelector("#result_list .outcome-running") !== null) {
+  setInterval(() => isUsed() || location.reload(), AGAIN_MS);
+}

@@ -2,7 +2,6 @@
 // address names the row, so that Back finds the panel again. On narrow windows, and without this script, the link leads to the run.
 const list = document.getElementById("changelist");
 const table = document.getElementById("result_list");
-const rows = [...document.querySelectorAll("#result_list tbody tr")];
 const wide = window.matchMedia("(min-width: 1200px)");
 const ROW = /\/change\/.*$/;
 let panel = null;
@@ -51,8 +50,8 @@ const show = async (row) => {
 };
 
 const keys = {
-  ArrowDown: () => rows[rows.indexOf(shown) + 1],
-  ArrowUp: () => rows[rows.indexOf(shown) - 1],
+  ArrowDown: () => shown.nextElementSibling,
+  ArrowUp: () => shown.previousElementSibling,
 };
 keys.j = keys.ArrowDown;
 keys.k = keys.ArrowUp;
@@ -78,12 +77,12 @@ if (table !== null) {
     } else if (event.key in keys) {
       event.preventDefault();
       const row = keys[event.key]();
-      if (row !== undefined) {
+      if (row !== null) {
         show(row);
       }
     }
   });
-  const named = rows.find((row) => linkOf(row) !== null && location.hash === `#peek-${idOf(row)}`);
+  const named = [...table.tBodies[0].rows].find((row) => linkOf(row) !== null && location.hash === `#peek-${idOf(row)}`);
   if (named !== undefined && wide.matches) {
     show(named);
   }
