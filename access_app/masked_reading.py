@@ -39,7 +39,7 @@ MASKED_COLUMNS: Final = frozenset(
     # Columns with what agents and people wrote.
     """
     args attachments comment content content_parts current_phase data description error fork image_info knowledge_filename
-    knowledge_source knowledge_title label messages metadata notes object_repr output parameters pattern raw reasoning reasoning_content
+    knowledge_source knowledge_title label messages metadata note notes object_repr output parameters pattern raw reasoning reasoning_content
     redactions reflection system tags thought title tools usage value workflow
     """.split()  # noqa: SIM905, a list of strings would be harder to read
 )

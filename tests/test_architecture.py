@@ -33,7 +33,7 @@ OF_ONE_PROJECT = ("traces_app/views/", "traces_app/queries/", "traces_app/admin/
 OF_DEFAULT_ALIAS = ("django.db.connection", "django.db.transaction", "django.db.DEFAULT_DB_ALIAS")
 OF_ANY_DATABASE = ("access_app/db/",)
 MANAGERS = ("objects", "with_deleted", "_base_manager", "_default_manager")
-OF_THE_PRIMARY = {"SavedView", "ListColumns", "ModelPrice", "MaskingRun"}
+OF_THE_PRIMARY = {"SavedView", "ListColumns", "ModelPrice", "MaskingRun", "ErrorGroupState"}
 # These build subqueries, or rows that their callers hand a database.
 OF_NO_DATABASE = {"calls_in", "steps_with", "scores_with", "_steps", "_results"}
 # What knows that some projects have databases of their own: the list of them, the router, what divides and merges, and the work of

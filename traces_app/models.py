@@ -804,6 +804,31 @@ class ErrorPattern(models.Model):
         return one_line(self.pattern, 80)
 
 
+class ErrorGroupState(models.Model):
+    """What people decided about the errors of a project that have one pattern. See traces_app.admin.error_states."""
+
+    class State(models.TextChoices):
+        OPEN = "open", _("open")
+        RESOLVED = "resolved", _("resolved")
+        IGNORED = "ignored", _("ignored")
+
+    project = models.ForeignKey(Project, models.CASCADE, db_index=False, related_name="+")
+    group = models.CharField(max_length=32)
+    """The id of a traces_app.queries.error_groups.Group. Another one after a version that makes other patterns."""
+    state = models.CharField(max_length=8, choices=State.choices)
+    note = models.TextField(blank=True, default="")
+    by = PersonKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("state of an error")
+        verbose_name_plural = _("states of errors")
+        constraints = [models.UniqueConstraint(fields=["project", "group"], name="state_of_error_group")]
+
+    def __str__(self) -> str:
+        return f"{self.group}: {self.state}"
+
+
 class SealLayout(models.Model):
     """The columns that seals cover. A later version may add columns; its seals then have another layout."""
 

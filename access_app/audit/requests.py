@@ -87,13 +87,16 @@ OF_PAGES = {
     "delete": AuditAction.DELETE,
     "purge": AuditAction.PURGE,
     **dict.fromkeys(
-        ("change", "changelist", "columns", "project", "save_view", "saved_view", "trash", "undo"), AuditAction.CHANGE
+        ("change", "changelist", "columns", "mark", "project", "save_view", "saved_view", "trash", "undo"),
+        AuditAction.CHANGE,
     ),
     **dict.fromkeys(
         ("compare", "detail", "errors", "history", "input", "live", "outline", "similar", "snapshot", "snapshots"),
         AuditAction.READ,
     ),
-    **dict.fromkeys(("arrived", "facets", "peek", "similar_calls", "spans", "statistics", "words"), AuditAction.READ),
+    **dict.fromkeys(
+        ("arrived", "facets", "peek", "similar_calls", "spans", "statistics", "user", "words"), AuditAction.READ
+    ),
 }
 """Actions of our pages of the admin by the words of their names, if they do not say it themselves; all others change something. A GET
 reads, unless its word is export, value or search."""

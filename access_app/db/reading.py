@@ -15,7 +15,7 @@ from . import PEOPLE_ARE_HERE, PRIMARY, REPLICA, all_aliases
 
 _OF_TRACES = frozenset({"messages_app", "traces_app"})
 OURS = frozenset({"access_app", *_OF_TRACES})
-_IN_PRIMARY = frozenset({"savedview", "listcolumns", "modelprice", "maskingrun"})
+_IN_PRIMARY = frozenset({"savedview", "listcolumns", "modelprice", "maskingrun", "errorgroupstate"})
 """Tables of these apps that belong to people or to the whole site: always those of the primary."""
 
 

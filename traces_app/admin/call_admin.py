@@ -49,6 +49,7 @@ from .filters import (
     CallSessionFilter,
     CallStatusFilter,
     CallToolFilter,
+    CallUserFilter,
     MessageIdFilter,
 )
 from .labels import NAME_CHARACTERS, found_terms
@@ -81,7 +82,15 @@ class ToolCallAdmin(KeysetAdmin):
     actions = (score_selected,)
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallModelFilter, CallAgentFilter, CallSessionFilter),
-        *(CallErrorGroupFilter, MessageIdFilter, CallDurationFilter, CallScoreFilter, OrderFilter, CreatedFilter),
+        *(
+            CallErrorGroupFilter,
+            CallUserFilter,
+            MessageIdFilter,
+            CallDurationFilter,
+            CallScoreFilter,
+            OrderFilter,
+            CreatedFilter,
+        ),
     )
     columns = Columns(
         (

@@ -1,13 +1,13 @@
-"""The page of errors: failed calls of a period grouped by equal errors; each group leads to its calls."""
+"""The page of errors: failed calls of a period grouped by equal errors, and beside them one group, which leads to its calls."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, QueryDict
@@ -17,42 +17,38 @@ from django.utils.translation import gettext_lazy
 
 from access_app.db import Database
 from access_app.errors import InvalidInput
-from access_app.readable import Parts, Readable
+from access_app.masked_reading import mask_of
+from access_app.readable import Readable, ReadableRows
 from access_app.readable_pages import readable_on_page
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.keyset import VALUE_CHARACTERS
-from messages_app.admin.time_zones import with_zone
-from messages_app.safe_text import one_line
-from messages_app.sql.pagination import IdRange
+from messages_app.safe_text import is_plain, one_line
+from messages_app.sql.pagination import IdRange, ListRows
 from traces_app.models import Tool
-from traces_app.queries.error_groups import CountedGroups, Group, error_groups
+from traces_app.queries.error_groups import CountedGroups, Group, end_users, error_groups, facets
 from traces_app.queries.filters import ErrorFilterSet
 from traces_app.queries.schemas.errors import ErrorSort
 
+from .error_states import SHOWN, Decisions, editable, notes_of
+from .labels import url_of_user
 from .periods import Period, page_filters, warn_of_order, warn_of_project
+from .sparklines import Sparkline, sparkline
 
-PARAMETERS = ("project", "tool", "o")
+FILTERS = ("tool", "agent", "end_user")
+"""Those that the list of failed calls has, too."""
+PARAMETERS = ("project", *FILTERS, "q", "state", "o", "group")
 """The parameters of the page beside the range of times."""
 GROUPS_LISTED = 50
-OF_TOOL_LISTED = 10
-_HEIGHT = 100
+MOST_FREQUENT = 10
+_CHOICES = 200
+"""Tools and agents that are offered."""
+_WORDS = 10
 _COLUMNS: tuple[tuple[ErrorSort, Any], ...] = (
     ("count", gettext_lazy("Calls")),
-    ("last_seen", with_zone(gettext_lazy("Last seen"))),
-    ("first_seen", with_zone(gettext_lazy("First in this period"))),
+    ("last_seen", gettext_lazy("Last")),
+    ("first_seen", gettext_lazy("First")),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A bar of a chart in the units of its view box."""
-
-    x: int
-    y: float
-    height: float
-    begin: datetime
-    calls: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +56,10 @@ class GroupRow:
     """A group with its chart, and the list of its calls."""
 
     group: Group
-    bars: list[Bar]
+    chart: Sparkline
     calls_url: str
-
-    @property
-    def width(self) -> int:
-        """Width of the view box of the chart."""
-        return 10 * len(self.bars)
+    status: str = ""
+    """Empty where nobody decides."""
 
     @property
     def tools(self) -> list[tuple[str, int]]:
@@ -77,87 +70,170 @@ class GroupRow:
         return calls.most_common()
 
     @property
+    def status_label(self) -> Any:
+        return SHOWN[self.status][0]
+
+    @property
     def other_tools(self) -> int:
         return self.group.tool_count - len(self.group.tools)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A filter of the page: its values with the number of calls under the other filters."""
+
+    name: str
+    label: Any
+    any: Any
+    value: str
+    values: list[tuple[str, int]]
+    """Without names that have characters that browsers hide."""
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the chosen value is one of the values."""
+        return not self.value or self.value in dict(self.values)
 
 
 def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     """Return the context of the page."""
     projects = readable_projects(request)
-    slug, tool = request.GET.get("project", ""), request.GET.get("tool", "")
+    slug = request.GET.get("project", "")
     warn_of_project(request, projects)
     warn_of_order(request, get_args(ErrorSort))
-    chosen = {"project": slug} if slug in projects else {}
     order = request.GET.get("o", "count")
     sort: ErrorSort = next((name for name in get_args(ErrorSort) if name == order), "count")
-    readable = readable_on_page(request, scope_of_page(request, projects.get(slug)))
-    if tool and _has_tool(readable, tool):
-        chosen["tool"] = tool
-    elif tool:
+    shown = next((name for name in SHOWN if name == request.GET.get("state")), "open")
+    scope = scope_of_page(request, projects.get(slug))
+    readable = readable_on_page(request, scope)
+    # PostgreSQL has no texts with null characters, so nothing has such a name.
+    chosen = {name: request.GET[name].replace("\x00", "\ufffd") for name in FILTERS if request.GET.get(name)}
+    if "tool" in chosen and not _has_tool(readable, chosen["tool"]):
         text = _("Tool “%(name)s” is not in the projects of this page. The errors of all tools are shown.")
-        messages.warning(request, text % {"name": one_line(tool, VALUE_CHARACTERS)})
-    kept = {**chosen, **period.given}
-    found = _found(readable, [tool] if "tool" in chosen else None, period.ids, sort, GROUPS_LISTED)
+        messages.warning(request, text % {"name": one_line(chosen.pop("tool"), VALUE_CHARACTERS)})
+    of_calls = {**({"project": slug} if slug in projects else {}), **chosen, **period.given}
+    words = _words(request)
+    kept = {**of_calls, **({"q": " ".join(words)} if words else {}), **({"state": shown} if shown != "open" else {})}
+    decisions = Decisions(scope)
+
+    def is_shown(group: str, last_calls: Mapping[int, UUID]) -> bool:
+        return decisions.status(group, last_calls) in SHOWN[shown][1]
+
+    rows = _failed(readable, chosen, period.ids)
+    try:
+        found = error_groups(rows, sort, GROUPS_LISTED, words=words, keep=is_shown)
+        of_user = {name: value for name, value in chosen.items() if name == "end_user"}
+        calls = facets(_failed(readable, of_user, period.ids), words)
+    except InvalidInput:  # it took too long
+        found, calls = None, Counter()
+    groups = (
+        []
+        if found is None
+        else [
+            replace(_row(group, found, of_calls), status=decisions.status(group.id, group.last_calls))
+            for group in found.groups
+        ]
+    )
+    selected = next((row for row in groups if row.group.id == request.GET.get("group")), next(iter(groups), None))
     return {
         **page_filters(period, kept, projects, slug, sort),
-        "rows": None if found is None else [_row(group, found, kept) for group in found.groups],
+        "rows": None if found is None else groups,
         "found": found,
         "left_out": 0 if found is None else found.group_count - len(found.groups),
         "order": sort,
         "columns": [(name, label, f"?{urlencode({**kept, 'o': name})}") for name, label in _COLUMNS],
-        "tool": chosen.get("tool", ""),
-        "without_tool": f"?{urlencode({**{name: value for name, value in kept.items() if name != 'tool'}, 'o': sort})}",
+        "by_tool": f"?{urlencode({**kept, 'o': 'tool'})}",
+        "query": " ".join(words),
+        "choices": _choices(calls, chosen),
+        "states": [(name, label) for name, (label, _statuses) in SHOWN.items()],
+        "state": shown,
+        "end_user": chosen.get("end_user", ""),
+        "period_values": {
+            name: value for name, value in {**of_calls, "o": sort}.items() if name not in ("tool", "agent")
+        },
+        "selected": selected,
+        **({} if selected is None else _selected_context(request, rows, selected.group)),
     }
 
 
-def _has_tool(readable: Readable, name: str) -> bool:
-    if "\x00" in name:
-        return False  # PostgreSQL has no such texts
+def _selected_context(request: HttpRequest, rows: ReadableRows[ListRows], group: Group) -> dict[str, Any]:
+    try:
+        people = end_users(rows, group)
+    except InvalidInput:
+        people = []
+    return {
+        "people": [(name, calls, url_of_user(name)) for name, calls in people],
+        "decisions": notes_of(group.id, group.last_calls),
+        "editable": editable(request, group.last_calls),
+    }
 
+
+def _words(request: HttpRequest) -> list[str]:
+    """Return the words that a pattern must have. None for a reader of masked values, who could guess these letter by letter."""
+    words = request.GET.get("q", "").replace("\x00", "").split()[:_WORDS]
+    if words and mask_of(request) is not None:
+        messages.warning(request, _("Your role reads errors masked, so they cannot be searched."))
+        return []
+    return words
+
+
+def _choices(calls: Counter[tuple[str, str]], chosen: Mapping[str, str]) -> list[Choice]:
+    tools, agents = Counter[str](), Counter[str]()
+    tool, agent = chosen.get("tool"), chosen.get("agent")
+    for (name, of_agent), count in calls.items():
+        if agent in (None, of_agent):
+            tools[name] += count
+        if tool in (None, name) and of_agent:
+            agents[of_agent] += count
+    named = (("tool", _("Tool"), _("All tools"), tools), ("agent", _("Agent"), _("All agents"), agents))
+    return [
+        Choice(
+            name=name,
+            label=label,
+            any=any_,
+            value=chosen.get(name, ""),
+            # A chosen one without calls is offered, too, so that the form says what is shown.
+            values=[
+                one
+                for one in {chosen.get(name, ""): 0, **dict(counts.most_common(_CHOICES))}.items()
+                if is_plain(one[0])
+            ],
+        )
+        for name, label, any_, counts in named
+    ]
+
+
+def _has_tool(readable: Readable, name: str) -> bool:
     def has_tool(db: Database, scope: ProjectScope) -> bool:
         return visible_to(db.rows(Tool.objects).filter(name=name), scope).exists()
 
     return any(readable.each(has_tool))
 
 
-def groups_of_tool(
-    db: Database, tool: Tool, id_range: IdRange, given: Mapping[str, str]
+def frequent_errors(
+    readable: Readable, chosen: Mapping[str, str], id_range: IdRange, kept: Mapping[str, str]
 ) -> tuple[list[GroupRow] | None, int]:
-    """Return the most frequent errors of a tool, and how many failed calls were read for them; None if reading took too long.
+    """Return the most frequent errors of a tool or an end user, and how many failed calls were read for them; None if reading took
+    too long.
 
-    `given` are the parameters of a list of calls for the range.
+    `kept` are the parameters of a list of the calls.
     """
-    readable = Parts({db: ProjectScope(frozenset([tool.project_id]))})
-    found = _found(readable, [tool.name], id_range, "count", OF_TOOL_LISTED, marks_new=False)
-    kept = {"project": tool.project.slug, "tool": tool.name, **given}
-    return (None, 0) if found is None else ([_row(group, found, kept) for group in found.groups], found.calls)
-
-
-def _found(
-    readable: Readable,
-    tools: list[str] | None,
-    id_range: IdRange,
-    sort: ErrorSort,
-    limit: int,
-    *,
-    marks_new: bool = True,
-) -> CountedGroups | None:
-    filters = ErrorFilterSet(QueryDict(), mask=None)
-    if tools is not None:
-        filters.given["tool"] = tools  # not as a parameter, in which the tool "" would be no tool
     try:
-        rows = readable.rows(lambda db, scope: filters.found(db, scope, None).within(id_range))
-        return error_groups(rows, sort, limit, marks_new=marks_new)
+        found = error_groups(_failed(readable, chosen, id_range), "count", MOST_FREQUENT, marks_new=False)
     except InvalidInput:
-        return None  # it took too long
+        return None, 0
+    return [_row(group, found, kept) for group in found.groups], found.calls
+
+
+def _failed(readable: Readable, chosen: Mapping[str, str], id_range: IdRange) -> ReadableRows[ListRows]:
+    filters = ErrorFilterSet(QueryDict(), mask=None)
+    # Not as parameters, in which the tool "" would be no tool.
+    filters.given |= {name: [value] if name == "tool" else value for name, value in chosen.items()}
+    return readable.rows(lambda db, scope: filters.found(db, scope, None).within(id_range))
 
 
 def _row(group: Group, found: CountedGroups, kept: Mapping[str, str]) -> GroupRow:
-    most = max(group.steps.values(), default=0) or 1
-    bars = []
-    for index, begin in enumerate(found.beginnings):
-        height = round(_HEIGHT * group.steps[begin] / most, 2)
-        bars.append(Bar(x=10 * index, y=_HEIGHT - height, height=height, begin=begin, calls=group.steps[begin]))
+    chart = sparkline([group.steps[begin] or None for begin in found.beginnings])
     calls = reverse("admin:traces_app_toolcall_changelist")
     query = {**kept, "status": "error", "error_group": group.id}
-    return GroupRow(group=group, bars=bars, calls_url=f"{calls}?{urlencode(query)}")
+    return GroupRow(group=group, chart=chart, calls_url=f"{calls}?{urlencode(query)}")

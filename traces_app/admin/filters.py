@@ -42,7 +42,7 @@ from traces_app.queries.step_names import StepNames, newest_names
 
 from .conversation import ids_below
 from .flag_labels import FLAG_LABELS
-from .list_filters import DurationFilter
+from .list_filters import DurationFilter, MessageUserFilter
 
 RUNS_SEARCHED = 1_000
 """The list of a session's calls has those of its newest runs."""
@@ -184,6 +184,10 @@ class CallModelFilter(MessageModelFilter):
 
 
 class CallAgentFilter(MessageAgentFilter):
+    filter_set = CallFilterSet
+
+
+class CallUserFilter(MessageUserFilter):
     filter_set = CallFilterSet
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -46,6 +47,11 @@ def session_name(session: Any) -> str:
     title = session.shown_title if hasattr(session, "shown_title") else session.title
     names = (title, getattr(session, "shown_question", ""), session.external_id)
     return next(filter(None, (one_line(name, NAME_CHARACTERS) for name in names)), str(session.pk))
+
+
+def url_of_user(name: str) -> str:
+    """Return the address of the page of an end user."""
+    return reverse("admin:messages_app_session_user", query={"end_user": name})
 
 
 def context_in_session(

@@ -61,7 +61,16 @@ from .facets import send_facets
 from .filters import SessionAgentFilter, SessionModelFilter, SessionOutcomeFilter, SessionScoreFilter, SessionToolFilter
 from .forms import REFUSALS, SessionForm, TagForm, add_by_ingest
 from .import_page import show_import
-from .labels import NAME_CHARACTERS, badge, found_terms, outcome_first, outcome_label, second_line, session_name
+from .labels import (
+    NAME_CHARACTERS,
+    badge,
+    found_terms,
+    outcome_first,
+    outcome_label,
+    second_line,
+    session_name,
+    url_of_user,
+)
 from .list_filters import (
     SORTS,
     EndUserFilter,
@@ -79,6 +88,7 @@ from .session_search import send_matches
 from .snapshot_pages import show_snapshots
 from .span_page import show_spans_of_session
 from .text_search import named_or_saying, with_found
+from .user_page import show_user
 
 TAGS_LISTED = 5
 """Tags of one session in a list; its page shows all."""
@@ -163,6 +173,7 @@ class SessionAdmin(KeysetAdmin):
         Page("import/", show_import, "import", checks_csrf=True),
         Page("connect/", show_connect, "connect"),
         Page("arrived/", send_arrived, "arrived"),
+        Page("user/", show_user, "user"),
         Page("<uuid:session_id>/live/", show_live, "live"),
         Page("<uuid:session_id>/outline/", send_outline, "outline"),
         Page("<uuid:session_id>/outline/<uuid:node_id>/", send_detail, "detail"),
@@ -389,8 +400,9 @@ class SessionAdmin(KeysetAdmin):
     def user(self, row: Session) -> SafeString | None:
         if not row.end_user:
             return None
-        url = reverse("admin:messages_app_session_changelist", query={"end_user": row.end_user})
-        return format_html('<a href="{}">{}</a>', url, visible(one_line(row.end_user, NAME_CHARACTERS)))
+        return format_html(
+            '<a href="{}">{}</a>', url_of_user(row.end_user), visible(one_line(row.end_user, NAME_CHARACTERS))
+        )
 
     @admin.display(description=gettext_lazy("tags"), empty_value="")
     def labels(self, row: Session) -> SafeString:

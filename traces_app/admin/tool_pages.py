@@ -38,7 +38,7 @@ from traces_app.views.tools import statistics_csv
 from tracesite_sdk.records import ids
 
 from .charts import Amount, Slot, chart_of, duration_label, name_of, number_label, round_duration, round_number
-from .error_pages import groups_of_tool
+from .error_pages import frequent_errors
 from .filters import suggested_names
 from .home_charts import parameter_of
 from .labels import session_name
@@ -227,12 +227,13 @@ def _filter_form(request: HttpRequest, filters: Filters, kept: Mapping[str, str]
 def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, Any]:
     """Return the context of the page of one tool."""
     db = database(request)
-    filters = filters_of(request, Parts({db: ProjectScope(frozenset([tool.project_id]))}))
+    in_project = Parts({db: ProjectScope(frozenset([tool.project_id]))})
+    filters = filters_of(request, in_project)
     found = None if filters.error else compared(Parts({db: [tool]}), period, filters.which, with_steps=True)
     kept = {**filters.given, **period.given}
     of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
     read = (tool.pk, period.ids, filters.which)
-    errors, failed_read = groups_of_tool(db, tool, period.ids, period.given)
+    errors, failed_read = frequent_errors(in_project, {"tool": tool.name}, period.ids, of_tool)
     return {
         **page_filters(period, kept, {}, "", ""),
         **_filter_form(request, filters, kept, DEFAULT_ORDER),

@@ -34,6 +34,7 @@ from messages_app.models import Message, Reference, SavedView, Session
 from traces_app.models import (
     AgentStep,
     Context,
+    ErrorGroupState,
     ErrorPattern,
     Event,
     Score,
@@ -92,6 +93,8 @@ class SubjectRows:
     tools: set[int] = field(default_factory=set)
     views: set[int] = field(default_factory=set)
     """Saved views of lists."""
+    notes: set[int] = field(default_factory=set)
+    """States of errors, which lose their note."""
     log: set[int] = field(default_factory=set)
     """Entries of the admin's history, which keep neither name nor change."""
 
@@ -146,6 +149,7 @@ def count(db: Database, found: SubjectRows) -> dict[str, int]:
         ),
         "tools": len(found.tools),
         "saved views": len(found.views),
+        "notes about errors": len(found.notes),
         "entries of the admin's history": len(found.log),
     }
     for some in _parts(messages):
@@ -180,6 +184,7 @@ def erase(db: Database, found: SubjectRows, *, progress: Progress = lambda _: No
                 object_repr="", change_message=""
             ),
             "saved views": _delete(SavedView.objects.filter(pk__in=found.views)),
+            "notes about errors": ErrorGroupState.objects.filter(pk__in=found.notes).update(note=""),
             "spans": _delete(db.rows(Span.objects).filter(pk__in=found.spans)),
             "scores": _delete(db.rows(Score.with_deleted).filter(pk__in=found.scores)),
             "snapshots": sum(_delete(rows.filter(session__in=found.snapshots)) for rows in _snapshot_rows(db)),
@@ -248,6 +253,7 @@ def _find_matches(db: Database, forms: Sequence[str], projects: Sequence[int], f
     found.scores.update(_matching(db, Score, forms, "t.id", projects))
     found.tools.update(_matching(db, Tool, forms, "t.id", projects))
     found.views.update(_matching(db, SavedView, forms, "t.id"))
+    found.notes.update(_matching(db, ErrorGroupState, forms, "t.id", projects))
     found.log.update(_matching(db, LogEntry, forms, "t.id") if PEOPLE_ARE_HERE else _log_elsewhere(forms))
     named = db.rows(Tool.objects).filter(pk__in=found.tools)
     tools = [tool.pk for tool in named if any(form in tool.name.lower() for form in forms)]

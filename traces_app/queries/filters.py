@@ -224,6 +224,7 @@ class CallFilterSet(ListFilterSet):
     error_group = TextFilter(help_text="Failed calls of this group of errors: an `id` of `/errors/`.")
     model = TextFilter(help_text="Calls in steps of this model, as recorded.")
     agent = TextFilter(help_text="Calls in steps of the agent with this name.")
+    end_user = TextFilter("message__session__end_user", help_text="Calls in sessions of this user of the agent.")
     score = TextFilter(help_text="With a score of this name.")
     min_score = NumberFilter(help_text=_SCORE)
     max_score = NumberFilter(help_text=_SCORE)
@@ -255,11 +256,12 @@ class CallFilterSet(ListFilterSet):
 class ErrorFilterSet(ListFilterSet):
     sort = WordFilter(
         words=get_args(ErrorSort),
-        help_text="What the list begins with: the group of most calls, the one that occurred last, or the newest one. Default: count.",
+        help_text="What the list begins with: the group of most calls, the one that occurred last, or the newest one; `tool`: by name. Default: count.",
     )
     tool = KeysFilter("tool_id", help_text="Errors of this tool; repeated: of any of them.")
     session = NameFilter(help_text=_SESSION)
     agent = TextFilter("step__agent_name", help_text="Errors in steps of the agent with this name.")
+    end_user = TextFilter("run__session__end_user", help_text="Errors in sessions of this user of the agent.")
     model = TextFilter("step__model", help_text="Errors in steps of this model, as recorded.")
 
     read_elsewhere = (*ListFilterSet.read_elsewhere, "sort")

@@ -89,6 +89,14 @@ def _is_alive(within: Ids) -> str:
         )"""
 
 
+def steps_between(begin: datetime, end: datetime) -> tuple[timedelta, list[datetime]]:
+    """Return the length of a step, and the beginnings of the steps of a range of times, at least one."""
+    begin = min(begin, end - timedelta(microseconds=1))
+    step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
+    first, last = (begin - ids.EPOCH) // step, (end - timedelta(microseconds=1) - ids.EPOCH) // step
+    return step, [ids.EPOCH + number * step for number in range(first, last + 1)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallFilter:
     """Conditions for the calls that count; None and no tags are no condition."""

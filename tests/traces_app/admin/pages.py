@@ -40,7 +40,7 @@ NO_PAGES = frozenset(
         # It leads to the events on the page of the session.
         "live",
         # Only POST, which leads to another page.
-        *("judge", "undo", "columns", "save_view"),
+        *("judge", "mark", "undo", "columns", "save_view"),
     ]
 )
 """The last words of the names of URLs that show nothing themselves."""
@@ -164,7 +164,7 @@ def stored_pages(owner: User) -> list[str]:
         *(f"{messages}/{run}/compare/", f"{messages}/{run}/compare/?other={other}"),
         *(f"{messages}/{run}/similar/", f"{messages}/{run}/similar/?by=errors"),
         *("/admin/traces_app/tool/", "/admin/traces_app/tool/statistics/?created_after=2026-01-01"),
-        f"{calls}/errors/?created_after=2026-01-01",
+        *(f"{calls}/errors/?created_after=2026-01-01", f"{sessions}/user/?end_user=ada"),
         f"/admin/traces_app/tool/{tool.pk}/change/?created_after=2026-01-01",
         *(f"{sessions}/trash/", f"{sessions}/{deleted}/change/", f"{sessions}/{deleted}/restore/"),
         *(f"{messages}/trash/", f"{messages}/{answered}/restore/", f"{messages}/{answered}/purge/"),

@@ -76,6 +76,7 @@ def test_equal_errors_are_one_group(viewer: Caller) -> None:
                     {"name": "search", "project": "owner", "call_count": 1},
                 ],
                 "tool_count": 2,
+                "end_user_count": 0,
                 "last_example": {
                     "call": str(call.pk), "message_id": str(last.pk), "session_id": str(last.session_id), "tool": "read",
                     "project": "owner", "error": "timeout after 8 s", "created_at": "2026-03-01T14:05:00.000000Z",
@@ -184,7 +185,7 @@ def test_fewer_calls_before_the_range_are_read_if_long(
     store(project, run("before", before, failed("t", REFUSED)), run("long", long, failed("t", "no " * 400)))
     store(project, run("now", NOON, failed("t", REFUSED)))
     monkeypatch.setattr(error_groups, "MOST_KNOWN_CHARACTERS", most)
-    (group,) = viewer.get("errors/", created_after=NOON.isoformat()).results
+    (group,) = viewer.get("errors/", created_after=NOON.isoformat(), created_before="2026-03-02").results
     assert group["change"] == change
 
 
@@ -284,6 +285,9 @@ def test_new_and_rising_groups_are_marked(viewer: Caller, project: Project) -> N
     assert changes() == {"rising": "rising", "steady": "steady", "new": "steady"}
     store(project, at(-40, "rising", "steady"))
     assert changes() == {"rising": "rising", "steady": "steady", "new": "new"}
+    # A group is new in its first day.
+    later = viewer.get("errors/", **DAY | {"created_before": "2026-03-03"}).results
+    assert "new" not in {group["change"] for group in later}
 
 
 def test_masked_values_are_in_no_group(viewer: Caller, project: Project) -> None:

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from messages_app.http.schemas import Count, Id, Resource, Time
 
-ErrorSort = Literal["count", "last_seen", "first_seen"]
+ErrorSort = Literal["count", "last_seen", "first_seen", "tool"]
 ErrorChange = Literal["new", "rising", "steady"]
 
 
@@ -49,14 +49,15 @@ class ErrorGroup(Resource, frozen=True):
     last_seen_at: Time
     tools: Annotated[list[ErrorTool], Meta(description="The ten tools with most of its calls.")]
     tool_count: Annotated[Count, Meta(description="All of its tools.")]
+    end_user_count: Annotated[Count, Meta(description="Users of the agent in whose sessions it occurred.")]
     last_example: Annotated[ErrorExample, Meta(description="Its newest call.")]
     trend: Annotated[list[ErrorStep], Meta(description="The steps of the range with calls, oldest first.")]
     change: Annotated[
         ErrorChange,
         Meta(
             description=(
-                "`new`: none of the failed calls before the range has it, of which the newest 2,000 are read; `rising`: at "
-                "least five calls in the second half of the range, and twice as many as in the first; otherwise `steady`."
+                "`new`: it began in the last 24 hours of the range, and none of the failed calls before the range has it, of which the newest "
+                "2,000 are read; `rising`: at least five calls in the second half of the range, and twice as many as in the first; otherwise `steady`."
             )
         ),
     ]

@@ -17,6 +17,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError
 from django.db import connection, models
 from django.test import Client
+from django.utils import timezone
 
 from access_app.db import primary
 from access_app.keys import create_key
@@ -33,6 +34,7 @@ from traces_app.models import (
     AgentStep,
     Context,
     Erasure,
+    ErrorGroupState,
     Event,
     Score,
     SearchSegment,
@@ -192,6 +194,9 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
     run("index_search")
     clerk = User.objects.create_superuser("clerk")
     SavedView.objects.create(owner=clerk, name="theirs", list_name="messages_app.session", query="end_user=zq7x")
+    note = ErrorGroupState.objects.create(
+        project=projects[0], group="0" * 32, state="ignored", note=f"only {PERSON}", at=timezone.now()
+    )
     LogEntry.objects.create(
         user=clerk, content_type=ContentType.objects.get_for_model(Session), object_id=str(planted["Session-title"]),
         object_repr=PERSON, action_flag=CHANGE,
@@ -217,6 +222,8 @@ def test_person_is_erased_everywhere_and_others_are_untouched(tmp_path: Path) ->
     assert not SnapshotPart.objects.filter(session=planted["SnapshotPart-content"]).exists()
     assert TOKEN not in values_in(tmp_path)
     assert all(TOKEN.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    note.refresh_from_db()
+    assert (note.state, note.note) == ("ignored", "")
     # The receipt has numbers and no content.
     stored = Erasure.objects.get()
     assert str(stored.pk) == receipt["id"]
