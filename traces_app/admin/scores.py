@@ -1,10 +1,11 @@
-"""Scores in the admin: beside the answers that they are about, with thumbs and a note of the reader, and as a list."""
+"""Scores in the admin: beside the answers that they are about, with thumbs and a note of the reader, and as a list below their averages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django import forms
@@ -12,7 +13,8 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Prefetch, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -21,8 +23,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.db import Database
+from access_app.errors import InvalidInput
+from access_app.masked_reading import mask_of
 from access_app.masking import masking_of
 from access_app.models import Role
+from access_app.readable_pages import readable_on_page
 from access_app.request_database import database
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
@@ -33,23 +38,31 @@ from messages_app.admin.filters import (
     RangeListFilter,
     SessionNameFilter,
     WordListFilter,
+    readable_projects,
+    scope_of_page,
 )
-from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page
-from messages_app.safe_text import ago, first_characters, one_line, visible
+from messages_app.safe_text import ago, first_characters, one_line, share, visible
 from traces_app.ingest.scores import PlacedScore, ScoreTarget, delete_score, place_of_message, store_scores
 from traces_app.models import Score, ToolCall
 from traces_app.queries.filters import ScoreFilterSet
+from traces_app.queries.score_sums import Average, NamedScores, score_sums
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
 
 from .filters import MessageIdFilter
+from .sparklines import Sparkline, sparkline
 
 SHOWN = 20
 """Scores beside one answer; the list of scores has all."""
 NAME_CHARACTERS = 80
 LONGEST_NOTE = 20_000
+NAMES_SHOWN = 20
+"""Names of scores above the list."""
+PARTS_SHOWN = 5
+"""Agents and models of each."""
 THUMBS = "thumbs"
 """The name of the scores that readers of the admin give."""
 UP, DOWN, NOTE, REMOVE = "up", "down", "note", "remove"
@@ -197,6 +210,61 @@ class ValueFilter(RangeListFilter):
     filter_set = ScoreFilterSet
 
 
+@dataclass(frozen=True, kw_only=True)
+class AverageRow:
+    """The scores of one name above the list."""
+
+    named: NamedScores
+    chart: Sparkline
+    url: str
+
+    @property
+    def shown(self) -> str:
+        return self._shown(self.named.whole)
+
+    @property
+    def agents(self) -> list[tuple[str, str, int]]:
+        return self._parts(self.named.agents)
+
+    @property
+    def models(self) -> list[tuple[str, str, int]]:
+        return self._parts(self.named.models)
+
+    def _parts(self, averages: Mapping[str, Average]) -> list[tuple[str, str, int]]:
+        """Return the names with their average and number of scores, those with most scores first."""
+        most = sorted(averages.items(), key=lambda one: (-one[1].scores, one[0]))[:PARTS_SHOWN]
+        return [(name, self._shown(average), average.scores) for name, average in most]
+
+    def _shown(self, average: Average) -> str:
+        if average.value is None:
+            return ""
+        return share(round(average.total), average.numbers) if self.named.is_share else f"{average.value:,.4g}"
+
+
+def averages_context(request: HttpRequest, changelist: KeysetChangeList) -> dict[str, Any]:
+    """Return the averages of the scores of a list. A search, another page than the first, and a session or message have none."""
+    given = changelist.api_parameters()
+    slug = given.pop("project", "")
+    projects = readable_projects(request)
+    if changelist.query or changelist.newer_query_string or given.keys() & {"session", "message"}:
+        return {}
+    if slug and slug not in projects:
+        return {}
+    filters = ScoreFilterSet(QueryDict(urlencode(given)), mask=mask_of(request))
+    readable = readable_on_page(request, scope_of_page(request, projects.get(slug)))
+    try:
+        sums = score_sums(readable.rows(lambda db, scope: filters.found(db, scope, None)))
+    except InvalidInput:  # it took too long
+        return {}
+    return {"sums": sums, "averages": [_average_row(named, changelist) for named in sums.names[:NAMES_SHOWN]]}
+
+
+def _average_row(named: NamedScores, changelist: KeysetChangeList) -> AverageRow:
+    values = [average.value for average in named.steps.values()]
+    chart = sparkline(values, 1 if named.is_share else None)
+    return AverageRow(named=named, chart=chart, url=changelist.get_query_string({"name": named.name}))
+
+
 @admin.register(Score)
 class ScoreAdmin(KeysetAdmin):
     """The list of scores; each row links to what it is about."""
@@ -210,6 +278,17 @@ class ScoreAdmin(KeysetAdmin):
     api = ApiList(name="scores")
     fields = ("project", "shown_name", "shown", "whole_comment", "about", "who", "external_id", "trace_id", "created")
     search_help_text = gettext_lazy("Search by ID or external ID.")
+    change_list_template = "admin/traces_app/score_list.html"
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        response = super().changelist_view(request, extra_context)
+        if (
+            isinstance(response, TemplateResponse)
+            and response.context_data is not None
+            and "cl" in response.context_data
+        ):
+            response.context_data |= averages_context(request, response.context_data["cl"])
+        return response
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         db = database(request)

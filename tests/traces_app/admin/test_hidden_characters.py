@@ -57,7 +57,13 @@ def pages(client: Client) -> Iterator[tuple[str, str]]:
 def test_no_page_has_hidden_characters(project: Project, admin_client: Client, client_of_key: Client) -> None:
     plant(Garden(f"T{HIDDEN}B {{}}"), client_of_key)
     call = {"id": NAME, "name": NAME, "result": {"success": False, "error": NAME}}
-    store(project, {"role": "assistant", "agent_steps": [{"tool_calls": [call]}]}, external_id=NAME, title=NAME, end_user=NAME)
+    store(
+        project,
+        {"role": "assistant", "agent_steps": [{"tool_calls": [call]}]},
+        external_id=NAME,
+        title=NAME,
+        end_user=NAME,
+    )
     call_command("index_search", stdout=StringIO())
     owner = User.objects.create(username="bob")
     SavedView.objects.create(list_name="messages_app.session", name=NAME, owner=owner, shared=True)

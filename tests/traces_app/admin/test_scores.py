@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
+from django.http import HttpResponse
 from django.test import Client
 
 from access_app.db import primary
-from access_app.models import Project
+from access_app.models import Project, Role
+from access_app.roles import grant_role
 from messages_app import writes
 from messages_app.models import Message
 from tests.admin_pages import html_of, rows_of, text_of
-from tests.traces_app.conftest import answered
+from tests.traces_app.conftest import answer, answered, store
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.models import Score, ToolCall
+from traces_app.queries import score_sums
 from traces_app.queries.scores import find_place
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
@@ -188,3 +193,63 @@ def test_score_pages_are_in_chinese(staff: Client, run: UUID) -> None:
         html = html_of(staff.get(page, headers={"Accept-Language": "zh-hans"}))
         assert "评分" in html
     assert "保存备注" in html_of(staff.get(page_of(run), headers={"Accept-Language": "zh-hans"}))
+
+
+# --- Averages ---------------------------------------------------------------------------------------------------------
+
+
+def averages(page: HttpResponse) -> list[str]:
+    """Return the texts of the rows above the list."""
+    table = re.search(r'average-table">.*?<tbody>(.*?)</tbody>', html_of(page), re.DOTALL)
+    found = [] if table is None else re.findall(r"<tr>(.*?)</tr>", table[1], re.DOTALL)
+    return [" ".join(unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in found]
+
+
+def test_averages_are_by_name_agent_and_model(staff: Client, project: Project) -> None:
+    def step(agent: str, model: str) -> dict[str, str]:
+        return {"agent_name": agent, "model": model}
+
+    store(
+        project,
+        answer(external_id="a", agent_steps=[step("planner", "m1"), step("writer", "m2"), step("planner", "m1")]),
+        answer(external_id="b", agent_steps=[step("planner", "m2")]),
+        external_id="s",
+    )
+    for message, value in (("a", 0.5), ("b", 1.0)):
+        judge(project, name="accuracy", value=value, message_id=message, session_id="s")
+    for number, value in enumerate((True, True, False)):
+        judge(project, name="<b>helpful</b>", value=value, message_id="b", session_id="s", external_id=f"h{number}")
+    judge(project, name="tone", value="friendly", session_id="s")
+    page = staff.get(SCORES)
+    assert averages(page) == [
+        "<b>helpful</b> 3 67% yes planner 67% × 3 m2 67% × 3",
+        "accuracy 2 0.75 planner 0.75 × 2 writer 0.5 × 1 m2 0.75 × 2 m1 0.5 × 1",
+        "tone 1 —",
+    ]
+    assert [row[:5] for row in averages(staff.get(SCORES, {"name": "tone"}))] == ["tone "]
+    assert len(rows_of(page)) == 6
+
+
+def test_averages_follow_filters_of_the_list(staff: Client, project: Project, stranger: Project) -> None:
+    for owner, value in ((project, 1), (stranger, 3)):
+        store(owner, answer(external_id="a"), external_id="s")
+        judge(owner, name="accuracy", value=value, message_id="a", session_id="s", source="evaluator")
+    assert averages(staff.get(SCORES))[0].startswith("accuracy 2 2")
+    assert averages(staff.get(SCORES, {"project": "owner"}))[0].startswith("accuracy 1 1")
+    assert averages(staff.get(SCORES, {"min_value": "2"}))[0].startswith("accuracy 1 3")
+    for query in ("source=person", "created_before=2020-01-01", "q=x", "session=s&project=owner", "project=x"):
+        assert averages(staff.get(f"{SCORES}?{query}")) == []
+    client, user = Client(), User.objects.create_user("eve", is_staff=True)
+    client.force_login(user)
+    grant_role(project, user, Role.VIEWER)
+    assert averages(client.get(SCORES))[0].startswith("accuracy 1 1")
+
+
+def test_averages_are_of_the_newest_scores(staff: Client, run: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(score_sums, "MOST_READ", 1)
+    press(staff, run, "up")
+    project = Project.objects.get()
+    judge(project, name="accuracy", value=2, message_id=str(run))
+    page = staff.get(SCORES)
+    assert [row.split()[0] for row in averages(page)] == ["accuracy"]
+    assert "Averages of the newest 1 scores of this list." in text_of(page)

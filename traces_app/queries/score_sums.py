@@ -1,0 +1,108 @@
+"""Averages of scores by name, over time, and by the agents and models of the runs that they are about.
+
+The newest scores are read, up to MOST_READ. A score counts for each agent and model of its run; one of a session counts for none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from access_app.db import Database
+from access_app.readable import ReadableRows
+from messages_app.sql.batch import LIST_MS, Query, fetch
+from messages_app.sql.pagination import IdRange, ListRows
+from traces_app.models import AgentStep, Score
+from tracesite_sdk.records import ids
+
+from .tool_statistics import steps_between
+
+MOST_READ = 5_000
+
+
+@dataclass(kw_only=True)
+class Average:
+    scores: int = 0
+    numbers: int = 0
+    """Scores with a number; categories have none."""
+    total: float = 0.0
+
+    @property
+    def value(self) -> float | None:
+        return self.total / self.numbers if self.numbers else None
+
+    def add(self, number: float | None) -> None:
+        self.scores += 1
+        if number is not None:
+            self.numbers += 1
+            self.total += number
+
+
+@dataclass(kw_only=True)
+class NamedScores:
+    """The scores of one name."""
+
+    name: str
+    is_share: bool = True
+    """Whether all are yes or no, so that the average is the share of yes."""
+    whole: Average = field(default_factory=Average)
+    steps: dict[datetime, Average]
+    """By the beginning of the step, oldest first, also those without scores."""
+    agents: dict[str, Average] = field(default_factory=lambda: defaultdict(Average))
+    models: dict[str, Average] = field(default_factory=lambda: defaultdict(Average))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSums:
+    names: list[NamedScores]
+    """Those with most scores first."""
+    read: int
+    is_cut: bool
+
+
+def score_sums(rows: ReadableRows[ListRows]) -> ScoreSums:
+    """Add up scores. Three queries of each database. Raise InvalidInput if one takes longer than LIST_MS."""
+    keys = rows.keys(newest_first=True, limit=MOST_READ + 1)
+    is_cut, keys = len(keys) > MOST_READ, keys[:MOST_READ]
+    if not keys:
+        return ScoreSums(names=[], read=0, is_cut=False)
+    _step, beginnings = steps_between(ids.created_at_of(keys[-1]), ids.created_at_of(keys[0]))
+    found: dict[str, NamedScores] = {}
+    for scores, runs in rows.ask(keys, _read):
+        for key, name, kind, number, message in scores:
+            named = found.setdefault(name, NamedScores(name=name, steps={begin: Average() for begin in beginnings}))
+            named.is_share &= kind == Score.Kind.BOOLEAN
+            begin = beginnings[max(bisect_right(beginnings, ids.created_at_of(key)) - 1, 0)]
+            agents, models = runs.get(message, ((), ()))
+            of_agents, of_models = [named.agents[one] for one in agents], [named.models[one] for one in models]
+            for average in (named.whole, named.steps[begin], *of_agents, *of_models):
+                average.add(number)
+    names = sorted(found.values(), key=lambda named: (-named.whole.scores, named.name))
+    return ScoreSums(names=names, read=len(keys), is_cut=is_cut)
+
+
+_Runs = Mapping[UUID, tuple[set[str], set[str]]]
+"""The agents and models of messages."""
+
+
+def _read(db: Database, keys: Sequence[UUID]) -> tuple[list[Any], _Runs]:
+    scores = db.rows(Score.with_deleted).filter(pk__in=keys).order_by()
+    columns = ("pk", "name", "kind", "number", "message_id")
+    (read,) = fetch(db, [Query.of(scores.values_list(*columns))], at_most_ms=LIST_MS)
+    messages = sorted({row[-1] for row in read if row[-1] is not None})
+    runs: dict[UUID, tuple[set[str], set[str]]] = {message: (set(), set()) for message in messages}
+    if messages:
+        within = IdRange(lower=messages[0], upper=UUID(int=messages[-1].int + 1))
+        steps = db.rows(AgentStep.with_deleted).filter(message_id__in=messages, **within.periods_of("pk")).order_by()
+        named = steps.values_list("message_id", "agent_name", "model").distinct()
+        (found,) = fetch(db, [Query.of(named)], at_most_ms=LIST_MS)
+        for message, agent, model in found:
+            agents, models = runs[message]
+            agents.update(filter(None, [agent]))
+            models.update(filter(None, [model]))
+    return read, runs
