@@ -28,7 +28,7 @@ from access_app.db.conflicts import was_stopped
 from messages_app.admin.filters import CURSOR, BarFilter, NameFilter, WordListFilter
 from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
 from messages_app.admin.walks import ROWS_AT_A_TIME
-from messages_app.models import HAS_PROBLEMS, Message, Session
+from messages_app.models import Message, Session
 from messages_app.safe_text import cost, is_plain
 from messages_app.sql.pagination import IdRange
 from traces_app.models import AgentStep, ToolCall
@@ -216,8 +216,8 @@ def _sums_of_runs(db: Database, keys: Sequence[Any]) -> Counts:
 
 def _sums_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
     rows = db.rows(Session.with_deleted).filter(pk__in=keys)
-    problems = Count("pk", filter=HAS_PROBLEMS)
-    return {name: value or 0 for name, value in rows.aggregate(failed=problems, cost=Sum("cost")).items()}
+    failed = with_outcome(rows, Outcome.FAILED).count()
+    return {"failed": failed, "cost": rows.aggregate(cost=Sum("cost"))["cost"] or 0}
 
 
 def _sums_of_calls(db: Database, keys: Sequence[Any]) -> Counts:

@@ -48,7 +48,7 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.queries.archived import where_archived
 from traces_app.queries.questions import first_question
-from traces_app.queries.runs.outcome import OF_STATUS
+from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.search.texts import FIELDS
 from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
 from tracesite_sdk import records
@@ -297,6 +297,7 @@ class SessionAdmin(KeysetAdmin):
             for row in rows:
                 ending = ended.get(row.last_run_id)
                 row.outcome = ending.outcome if ending else OF_STATUS[row.status]
+                row.error = ending.error if ending and ending.outcome == Outcome.FAILED else ""
         shown = with_found(request, columns, rows, lambda row: {"title": session_name(row)})
         return outcome_first(shown, "state")
 
@@ -384,6 +385,8 @@ class SessionAdmin(KeysetAdmin):
     @admin.display(description=gettext_lazy("session"))
     def name(self, row: Any) -> SafeString:
         name = marked(session_name(row), found_terms(row, "title"))
+        if error := getattr(row, "error", ""):
+            return name + second_line("bad", visible(one_line(error, 2 * NAME_CHARACTERS)))
         if row.shown_title or not row.shown_question or not row.external_id:
             return name
         return name + second_line("quiet", visible(one_line(row.external_id, NAME_CHARACTERS)))
@@ -445,7 +448,9 @@ class SessionAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("run time"), empty_value="")
     def took(self, row: Any) -> str:
-        return duration(row.duration_ms) if row.duration_ms or row.is_instant else ""
+        known = duration(row.duration_ms) if row.duration_ms or row.is_instant else ""
+        is_open = OF_STATUS[row.status] in (Outcome.RUNNING, Outcome.WAITING)
+        return _("%(duration)s so far") % {"duration": known} if known and is_open else known
 
     @admin.display(description=gettext_lazy("cost"), empty_value="")
     def spent(self, row: Session) -> SafeString:

@@ -1017,7 +1017,7 @@ def test_session_that_failed_just_now_is_found_by_last_activity(staff: Client, p
     )
     assert "s0" not in [row[0] for row in rows_of(staff.get(SESSIONS))], "it began before those on the first page"
     first = rows_of(staff.get(f"{SESSIONS}?order=activity"))[0]
-    assert first[:2] == ["s0", "Failed"]
+    assert first[:2] == ["s0 Broke.", "Failed"]
     assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?active=1h"))] == ["s0"]
     assert rows_of(staff.get(f"{SESSIONS}?created=1h")) == []
     assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?has_errors=yes"))] == ["s0"]
