@@ -34,6 +34,7 @@ from traces_app.maintenance.retention import NextRemoval, next_removals
 from traces_app.queries import intake, overview
 from traces_app.queries import overview_sums as sums
 from traces_app.queries.overview import Period
+from traces_app.queries.runs.outcome import quiet_since
 from traces_app.queries.storage import Storage, storage
 from tracesite_sdk.records import ids
 
@@ -53,8 +54,6 @@ MOST_MODELS = 8
 MOST_PERIODS = 6
 MOST_CALLS = 3
 MOST_REMOVALS = 5
-QUIET_AFTER = timedelta(minutes=15)
-"""A run whose session got nothing for so long is marked: it may be stuck."""
 READER_LATE_AFTER = timedelta(minutes=5)
 ROLL_UP_LATE_AFTER = timedelta(hours=6)
 """Hours are added up three hours after their end; see traces_app.maintenance.tool_roll_up."""
@@ -228,14 +227,11 @@ def _slow_runs(readable: Readable, period: Period) -> list[dict[str, Any]] | Non
 
 
 def _open_runs(found: overview.OpenRuns) -> dict[str, Any]:
-    now = timezone.now()
-
     def row(run: Message) -> dict[str, Any]:
-        quiet = now - run.session.updated_at > QUIET_AFTER
         return {
             "run": run,
             "name": session_name(run.session),
-            "quiet_since": run.session.updated_at if quiet else None,
+            "quiet_since": quiet_since(run.session),
             "waits_for": waiting_words(run.session),
             "calls": found.pending_calls.get(run.pk, [])[:MOST_CALLS],
         }

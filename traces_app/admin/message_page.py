@@ -22,7 +22,7 @@ from messages_app.safe_text import for_scripts, one_line
 from messages_app.waiting import waiting_words
 from traces_app.queries.contexts import step_with_input
 from traces_app.queries.questions import near_good_run
-from traces_app.queries.runs.outcome import is_live, outcome_of_run
+from traces_app.queries.runs.outcome import outcome_of_run, quiet_since
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.spans.conversation import TRACE_ID
@@ -124,7 +124,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         "hidden": for_scripts(),
         "row_count": message.step_count + message.call_count,
         "follows": not (message.is_completed or message.deleted_at or message.session.deleted_at),
-        "is_live": is_live(message.session),
+        "quiet_since": quiet_since(message.session),
         "has_spans": TRACE_ID in message.metadata,
         "sealed_at": read_sealed_at(db, message.pk) if message.is_completed else None,
     }

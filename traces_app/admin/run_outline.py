@@ -212,6 +212,8 @@ class Outline:
     is_whole: bool
     """False for the first rows of a longer run."""
     is_cut: bool
+    origin: int | None
+    """The first start in milliseconds since 1970; None if no start is known."""
     chapters: Mapping[int, Chapter] = field(default_factory=dict)
     """The chapters of a session, by row."""
 
@@ -281,6 +283,7 @@ def explorer_words() -> str:
     """Return the texts of the explorer's script as JSON, in the language of the reader."""
     words = {
         "pending": ToolCall.Status.PENDING.label,
+        "soFar": _("%(duration)s so far"),
         "success": ToolCall.Status.SUCCESS.label,
         "error": ToolCall.Status.ERROR.label,
         "step": _("Step %(number)s"),
@@ -577,6 +580,7 @@ def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) 
         bottleneck=None if path.bottleneck is None else bisect_left(shown, path.bottleneck),
         is_whole=is_whole,
         is_cut=rows.is_cut,
+        origin=origin or None,
     )
 
 

@@ -153,7 +153,7 @@ def read_session_outline(
     outline = outline_of(replace(rows, is_cut=is_cut), words, is_whole=is_whole)
     # What decided how long the runs of a session took would be the longest of them.
     of_rows = {row: chapters[key] for row, key in enumerate(outline.ids) if key in chapters}
-    return replace(outline, chapters=of_rows, critical=[0] * len(outline.ids), bottleneck=None)
+    return replace(outline, chapters=of_rows, critical=[0] * len(outline.ids), bottleneck=None, origin=None)
 
 
 def rows_of(messages: Sequence[Message]) -> int:

@@ -36,7 +36,7 @@ from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
 from traces_app.queries.contexts import newest_contexts
-from traces_app.queries.runs.outcome import OF_STATUS, Outcome, is_live, outcome_of_run
+from traces_app.queries.runs.outcome import OF_STATUS, Outcome, outcome_of_run, quiet_since
 from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
@@ -154,7 +154,7 @@ def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> di
         "most": EVENTS_SHOWN,
         # What was found stays as it is.
         "follows": not is_deleted and is_active and "search" not in found,
-        "is_live": is_live(session),
+        "quiet_since": quiet_since(session),
         "has_snapshots": has_snapshots_or_forks(db, session),
         "failures_url": url_of_failures(session),
         "may_edit": model_admin.allows(request, Role.EDITOR, session),

@@ -312,7 +312,7 @@ def _listed(rows: QuerySet[Message]) -> QuerySet[Message]:
                 "session__external_id",
                 "session__current_phase",
                 "session__status",
-                "session__updated_at",
+                "session__active_at",
             ),
         )[:MOST]
     )

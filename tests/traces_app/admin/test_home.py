@@ -223,8 +223,8 @@ def test_waiting_and_silent_runs_are_told_from_running_ones(staff: Client) -> No
         r"Waiting for a person 1 Refund begun 3.hours ago Paused: approval of 40 EUR · refund Running now 1 Open for 2.hours ",
         text,
     )
-    Session.objects.filter(title="Open").update(updated_at=ago(minutes=40))
-    assert re.search(r"Open for 2.hours no news for 40.minutes", text_of(staff.get(HOME)))
+    Session.objects.filter(title="Open").update(active_at=ago(minutes=40))
+    assert re.search(r"Open for 2.hours No news for 40.minutes", text_of(staff.get(HOME)))
     listed = rows_of(staff.get("/admin/messages_app/message/?role=assistant&outcome=waiting"))
     assert [row[1] for row in listed] == ["Waiting"]
 

@@ -16,6 +16,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.template.defaultfilters import filesizeformat
 from django.test import Client
+from django.utils import timezone
 
 from access_app.db import primary
 from access_app.models import Project
@@ -347,13 +348,18 @@ def test_error_of_a_run_is_shown_at_the_top(staff: Client, project: Project) -> 
 
 def test_open_run_is_shown_as_running_without_scripts(staff: Client, project: Project) -> None:
     step = {"tool_calls": [{"id": "c1", "name": "search"}]}
-    for steps_, sentence in (([], "Working… No step yet."), ([step, step], "Working… 2 steps so far.")):
-        run = answer(agent_steps=steps_, content="", is_completed=False, external_id=sentence)
-        message = store(project, run, external_id=sentence).messages[0].id
+    for steps_, sentence in (([], ""), ([step, step], " · 2 steps · 2 tool calls")):
+        run = answer(agent_steps=steps_, content="", is_completed=False, external_id=f"run{sentence}")
+        message = store(project, run, external_id=f"session{sentence}").messages[0].id
         assert message is not None
-        text = text_of(staff.get(page_of(message)))
-        assert sentence in text
-        assert "No steps" not in text
+        Session.objects.update(active_at=timezone.now())
+        page = staff.get(page_of(message))
+        header = header_of(page)
+        assert header.startswith("Running Live · last event ")
+        assert sentence in header
+        assert "No steps" not in text_of(page)
+        Session.objects.update(active_at=timezone.now() - timedelta(hours=8))
+        assert header_of(staff.get(page_of(message))).startswith("Running No news for 8 hours")
 
 
 def test_call_page_shows_each_value_once_and_no_blank_ones(staff: Client, project: Project) -> None:
@@ -669,7 +675,7 @@ def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None
     assert header_of(staff.get(page)).startswith("Stopped")
     later += timedelta(hours=1)
     store(project, answer(external_id="a3", created_at=later, agent_steps=[], content="", is_completed=False))
-    assert header_of(staff.get(page)).startswith("Running last event ")
+    assert header_of(staff.get(page)).startswith("Running No news for ")
     # The session ended without an end of that run.
     store(project, status="completed")
     assert header_of(staff.get(page)) == "Done"
@@ -762,7 +768,6 @@ def test_paused_run_shows_what_it_waits_for(staff: Client, project: Project) -> 
         'Paused: waiting for approval · Calls without a result: refund [ { "id": "i1", "value": "<b>Refund'
         in text_of(page)
     )
-    assert "Working…" not in text_of(page)
     call = ToolCall.objects.get(tool__name="refund")
     assert links_of(page)["refund"] == f"?call={call.pk}"
     Message.objects.update(is_completed=True)

@@ -384,7 +384,7 @@ def part_of_page(staff: Client, path: str, begin: str, end: str) -> str:
     page = html_of(staff.get(f"/admin/{path}"))
     part = page[page.index(begin) : page.index(end)]
     # How long ago a run began.
-    return re.sub(r">(for|begun|no news for) [^<]+<", "><", part)
+    return re.sub(r">(for|begun|No news for) [^<]+<", "><", part)
 
 
 def arrivals_in(period: Period) -> Arrivals:

@@ -269,15 +269,12 @@ def test_page_of_ended_session_shows_its_status(
 
 
 @pytest.mark.parametrize(
-    ("language", "working", "step", "answer"),
-    [
-        ("en", "Working… No step yet.", "1 step so far", "Answer"),
-        ("zh-CN", "正在运行，尚无步骤。", "已有 1 步", "回答"),
-    ],
+    ("language", "live", "step", "answer"),
+    [("en", "Live", "1 step", "Answer"), ("zh-CN", "实时", "1 个步骤", "回答")],
 )
 def test_page_of_running_run_goes_on_in_place(
     browser: Browser, network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any],
-    language: str, working: str, step: str, answer: str,
+    language: str, live: str, step: str, answer: str,
 ) -> None:  # fmt: skip
     name = f"running in {language}"
 
@@ -298,14 +295,19 @@ def test_page_of_running_run_goes_on_in_place(
     assert row is not None
     with logged_in(browser, network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/message/{row[0]}/change/")
-        expect(page.locator(".working")).to_contain_text(working)
+        expect(page.locator(".why .live b")).to_have_text(live)
+        assert page.title().startswith("● ")
         expect(page.locator(".run-row .run-who")).to_have_text([answer])  # without a step
         expect(page.locator(".outcome")).to_have_class("outcome outcome-running")
         page.evaluate("window.stayed = true")
         send_event("llm_request_start", step="s1")
         send_calls(0, 230)  # more rows than come with the page
-        expect(page.locator(".working")).to_contain_text(step)
+        expect(page.locator(".why")).to_contain_text(step)
         expect(page.locator(".run-row")).not_to_have_count(0)
+        pending = page.locator(".run-row-pending .run-took").first
+        before = pending.text_content() or ""
+        assert before
+        expect(pending).not_to_have_text(before)
         # The header goes on, too: what runs, how much was done, and when something happened last.
         expect(page.locator(".why .live b")).to_be_visible()
         expect(page.locator(".why > a")).to_have_count(3)  # of the calls that run
@@ -333,10 +335,11 @@ def test_page_of_running_run_goes_on_in_place(
         expect(page.locator("#run-text .call")).to_have_count(261)
         expect(page.locator(".run-row")).to_have_count(2)
         send_event("workflow_execute_complete", result="Three.")
-        expect(page.locator("#run-state .working, .outcome-running")).to_have_count(0)
+        expect(page.locator(".outcome-running")).to_have_count(0)
         expect(page.locator("#answer")).to_contain_text("Three.")
         expect(page.locator(".why")).to_have_text("Three.")
         expect(page.locator(".run-row").last).to_have_text(f"{answer}Three.")
+        assert page.title().startswith("✓ ")
         assert page.evaluate("window.stayed") is True
         assert complaints == []
 
@@ -373,7 +376,7 @@ def test_page_of_run_without_events_goes_on(
 ) -> None:
     with logged_in(browser, network, staff, "en") as (page, complaints):
         page.goto(f"/admin/messages_app/message/{agent.message}/change/")
-        expect(page.locator(".working")).to_be_visible()
+        expect(page.locator(".why .live")).to_be_visible()
         page.wait_for_timeout(1_000)
         step = {"tool_calls": [{"id": "c1", "name": "count", "args": {}}]}
         run = {"external_id": "run", "role": "assistant", "is_completed": False, "agent_steps": [step]}

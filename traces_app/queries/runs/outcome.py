@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db.models import Q, TextChoices
@@ -26,8 +26,8 @@ _OF_ANOTHER = re.compile("-m|compose|exec|run|tool")
 _WRAPPERS = re.compile(r"(?:(?:\w+=\S*|sudo|time|nohup|env|command|timeout(?:\s+-\S+)*\s+\S+)\s+)+(?=\S)")
 RULE = 1
 """The number of the rule `deciding_failure`. Raise it with each change, so that `Message.decided_by` is made again."""
-LIVE_FOR = timedelta(minutes=5)
-"""The time after its last event for which a session that goes on is called live."""
+QUIET_AFTER = timedelta(minutes=15)
+"""An open run whose session got nothing for so long is marked: it may be stuck."""
 
 
 class CallFact(NamedTuple):
@@ -112,9 +112,9 @@ def outcome_of_run(run: Message, session: Session, *, has_failed: bool) -> Outco
     )
 
 
-def is_live(session: Session) -> bool:
-    """Return whether something has just happened in a session, so that more is to be expected."""
-    return session.active_at > timezone.now() - LIVE_FOR
+def quiet_since(session: Session) -> datetime | None:
+    """Return the time of the last event of a session in which nothing has happened for a while; None if something has."""
+    return session.active_at if session.active_at < timezone.now() - QUIET_AFTER else None
 
 
 def deciding_failure(calls: Sequence[CallFact]) -> CallFact | None:

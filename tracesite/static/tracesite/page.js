@@ -79,5 +79,9 @@ export const duration = (ms) => {
   return minutes < 60 ? filled(words.minutes, { minutes, seconds: seconds % 60 }) : filled(words.hours, { hours: Math.floor(minutes / 60), minutes: minutes % 60 });
 };
 
+// The time of the server in milliseconds since 1970, because clocks of readers differ from it.
+const ahead = Number(root.dataset.now) / 1000 - Date.now();
+export const now = () => Date.now() + ahead;
+
 // Words for one and for more.
 export const counted = ([one, many], number) => filled(number === 1 ? one : many, { number });

@@ -1,7 +1,7 @@
 // One row of a path as an element: number, words, and what came of it; its bar, how long it took, and what it cost.
 import { placed } from "./axis.js";
 import { isFound } from "./find.js";
-import { counted, duration, element, filled, reader, root, words } from "./page.js";
+import { counted, duration, element, filled, now, reader, root, words } from "./page.js";
 import { ANSWER, CHAPTER, FAILED, hasChildren, isCall, isFolded, isMessage, isRepeated, longest, nameOf, NOTE, outline, STATUSES, STEP, stepOf, tookOf, whole, wordsOf } from "./rows.js";
 
 const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
@@ -92,9 +92,16 @@ const saidElements = (row, said) => [
 
 export const labelElements = (row) => (isCall(row) ? callElements : saidElements)(row, wordsOf.get(outline.ids[row]) ?? {});
 
+// How long a call of a run that goes on has had no result; empty for other rows.
+export const pendingFor = (row) => {
+  const start = outline.starts[row];
+  const isKnown = root.dataset.live && kindOf(row) === "pending" && start !== null && outline.origin !== null;
+  return isKnown ? duration(Math.max(Math.round(now()) - outline.origin - start, 0)) : "";
+};
+
 const tookElement = (row) => {
   const [took, step, own] = [tookOf(row), stepOf(row), outline.durations[row]];
-  const made = element("span", "run-took", took === null ? "" : duration(took));
+  const made = element("span", "run-took", pendingFor(row) || (took === null ? "" : duration(took)));
   made.classList.toggle("run-long", took > longest && !isMessage(row));
   made.title = step && step.took !== null && own !== null ? `${filled(words.step, { number: outline.numbers[row] })}: ${duration(step.took)}, ${nameOf(row)}: ${duration(own)}` : "";
   if (row === outline.bottleneck) {

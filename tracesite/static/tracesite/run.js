@@ -5,9 +5,10 @@ import { noteAddress } from "./address.js";
 import { bringIntoSight, zoomBy, zoomOut } from "./axis.js";
 import { isFound, listenToFind, markFound, sayPlace, search, stopSearch } from "./find.js";
 import { follow, pageNow, replace, said } from "./following.js";
-import { copy, filled, isSession, part, reader, root, words } from "./page.js";
+import { copy, duration, filled, isSession, now, part, reader, root, words } from "./page.js";
 import { hasTab, panel, stopReading } from "./panel.js";
 import { choose, keepInSight, list, paintSoon, refresh, reveal, rowBeside } from "./path.js";
+import { pendingFor } from "./row.js";
 import { CHAPTER, endReading, FAILED, foldAll, folded, hasChildren, isFailed, isFolded, isRepeat, openAbove, outline, place, read, readAgain, wholeOutline } from "./rows.js";
 import { about, addBack, openTab, showRow, showSection, showSide } from "./side.js";
 
@@ -319,10 +320,32 @@ const sayConnection = (isLost) => {
   }
 };
 
+const MARKS = { running: "●", failed: "✕", done: "✓" };
+
+// Whoever waits in another tab sees in the title how the run is.
+const sayState = (title) => {
+  const state = Object.keys(MARKS).find((outcome) => document.querySelector(`#run-header .outcome-${outcome}`));
+  document.title = `${MARKS[state] ?? ""} ${title}`.trim();
+};
+
+// What counts on while nothing comes: how long the run has gone on, and calls without a result.
+const tick = () => {
+  const begun = document.querySelector("#run-header [data-begun]");
+  if (begun) {
+    begun.textContent = filled(words.soFar, { duration: duration(Math.round(now() - begun.dataset.begun / 1000)) });
+  }
+  for (const row of list.querySelectorAll(".run-row-pending")) {
+    row.querySelector(".run-took").textContent = pendingFor(Number(row.dataset.row));
+  }
+};
+
 const followRun = () => {
   const address = new URL(location.href); // before the selection of a row changes it
   address.searchParams.delete("tab"); // what it reads is read once
   const known = new Map(partsOf(document).map((wanted) => [wanted, said(document.querySelector(wanted))]));
+  sayState(document.title);
+  tick();
+  setInterval(tick, 1000);
   const look = async () => {
     const page = await pageNow(address);
     if (page === null) {
@@ -332,6 +355,7 @@ const followRun = () => {
     const columns = explorer && (await outlineBehind(firstRowsOf(page)));
     const isAtTheEnd = isSession && about.scrollTop + about.clientHeight > about.scrollHeight - 60;
     replaceParts(page, known);
+    sayState(page.title);
     if (isAtTheEnd) {
       about.scrollTop = about.scrollHeight;
     }
