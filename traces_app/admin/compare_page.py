@@ -246,16 +246,21 @@ def _compared_replay(db: Database, message: Message, other: Message, replay: Rep
 
 
 def candidates(db: Database, message: Message) -> dict[str, Any]:
-    """Return the context of the page that asks for the other run: those that are most like this one, and the newest other ones of the session."""
+    """Return the context of the page that asks for the other run: of a run with errors good ones first, those that are
+    most like this one, and the newest other ones of the session."""
     is_deleted = message.deleted_at or message.session.deleted_at
     alike = [] if is_deleted else similar_context(db, message, "everything", only_good=False)["rows"]
+    has_good = message.has_errors and not is_deleted
+    good = similar_context(db, message, "everything", only_good=True)["rows"][:MOST_ALIKE] if has_good else []
+    listed_first = {row.listed.run.pk for row in good}
     runs = db.rows(Message.objects).filter(session_id=message.session_id, role=Message.Role.ASSISTANT)
     newest = runs.exclude(pk=message.pk).order_by("-pk").values_list("pk", flat=True)[:MOST_CANDIDATES]
     listed = read_listed(db, newest)
     return {
         "question": _question_of(db, message),
         "good_run": _last_good_run(db, message),
-        "alike": alike[:MOST_ALIKE],
+        "good": good,
+        "alike": [row for row in alike if row.listed.run.pk not in listed_first][:MOST_ALIKE],
         # What went well tells more beside a failure.
         "candidates": sorted(listed.values(), key=lambda each: (each.outcome == Outcome.FAILED, -each.run.pk.int)),
     }

@@ -115,18 +115,15 @@ class Rows:
         return None if self.first.place is None else self.every[self.first.place]
 
     @property
+    def following(self) -> Row | None:
+        """The first row before the first difference whose arguments follow from the question."""
+        return self.every[self.first.arguments[0].place] if self.first.arguments else None
+
+    @property
     def passed_over(self) -> str:
-        """What differs before the first difference but explains nothing, in words."""
-        arguments, results, steps = self.first.arguments, self.first.results, self.first.steps
+        """What else differs before the first difference but explains nothing, in words."""
+        results, steps = self.first.results, self.first.steps
         words = (
-            (
-                arguments,
-                ngettext(
-                    "%(number)s argument follows from the question",
-                    "%(number)s arguments follow from the question",
-                    arguments,
-                ),
-            ),
             (
                 results,
                 ngettext(

@@ -33,7 +33,7 @@ from traces_app.queries.similar_runs import similar_runs
 from .labels import context_in_session
 from .listed_runs import ListedRun, read_listed
 from .run_outline import NAME_CHARACTERS, RowWords, read_words, sees
-from .run_page import failures_like, url_in_run
+from .run_page import deciding_failure_of, failures_like, url_in_run
 
 RUNS_LISTED = 20
 CALLS_LISTED = 20
@@ -56,13 +56,12 @@ class SimilarRow:
 
     found: SimilarRun
     listed: ListedRun
-    likeness: float
-    """The similarity of everything or of the errors, whichever counts."""
     compare_url: str
 
     @property
     def percent(self) -> int:
-        return round(100 * self.likeness)
+        """Never 100 unless all parts are the same."""
+        return int(100 * self.found.score + 1e-6)
 
     @property
     def common(self) -> list[tuple[Any, bool]]:
@@ -132,7 +131,7 @@ def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUI
         "prose": Prose(raw="raw" in request.GET),
         **similar,
         "selected": selected,
-        **(_first_difference(db, similar["listed"], selected.listed) if selected else {}),
+        **(_COMPARED[by](db, similar["listed"], selected.listed) if selected else {}),
     }
     return TemplateResponse(request, "admin/traces_app/similar_page.html", context)
 
@@ -158,6 +157,19 @@ def _first_difference(db: Database, one: ListedRun, other: ListedRun) -> dict[st
     }
 
 
+def _failures(db: Database, one: ListedRun, other: ListedRun) -> dict[str, Any]:
+    """Return the context of the failures that decided two runs, once if they are the same. At most twelve queries."""
+    failures = [deciding_failure_of(db, listed.run) for listed in (one, other)]
+    tools = [failure.tool if failure else "" for failure in failures]
+    if tools[0] == tools[1] and one.error == other.error:
+        return {"sides": [("", tools[0], one.error)]}
+    labels = _("This run"), _("The selected run")
+    return {"sides": list(zip(labels, tools, (one.error, other.error), strict=True))}
+
+
+_COMPARED = {"everything": _first_difference, "errors": _failures}
+
+
 def similar_context(db: Database, message: Message, by: SimilarBy, *, only_good: bool) -> dict[str, Any]:
     """Return the context of the page, of all runs or only of those that ended without errors; without `found` if comparing the runs took too long."""
     filters = SimilarFilterSet(QueryDict("has_errors=false&is_completed=true" if only_good else ""), mask=None)
@@ -178,7 +190,6 @@ def similar_context(db: Database, message: Message, by: SimilarBy, *, only_good:
             SimilarRow(
                 found=one,
                 listed=listed[UUID(one.id)],
-                likeness=one.score if by == "everything" else one.errors_score,
                 compare_url=f"{compare}?{urlencode({'other': one.id})}",
             )
             for one in alike

@@ -14,11 +14,21 @@ from .word_changes import words_of
 
 
 @dataclass(frozen=True, kw_only=True)
+class Argument:
+    """An argument that differs: the place of its pair, and its JSON on both sides without the quotes of a text."""
+
+    place: int
+    name: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class FirstDifference:
     """The place of a pair, None if all are the same, and what was passed over before it."""
 
     place: int | None
-    arguments: int
+    arguments: Sequence[Argument]
     """Arguments that follow from the question."""
     results: int
     """Calls with the same arguments and another result."""
@@ -40,11 +50,12 @@ def first_difference(pairs: Sequence[Pair], questions: tuple[str, str]) -> First
     If nothing else differs, it is the first pair that does.
     """
     known = [words_of(question) for question in questions]
-    arguments = results = steps = 0
+    arguments: list[Argument] = []
+    results = steps = 0
     with_other_result: FirstDifference | None = None
     for place, pair in enumerate(pairs):
         left, right = pair.left, pair.right
-        here = FirstDifference(place=place, arguments=arguments, results=results, steps=steps)
+        here = FirstDifference(place=place, arguments=tuple(arguments), results=results, steps=steps)
         if pair.change == "same":
             continue
         if left is None or right is None or left.kind == "message":
@@ -58,18 +69,19 @@ def first_difference(pairs: Sequence[Pair], questions: tuple[str, str]) -> First
             results += 1
         else:
             only = known[0] - known[1], known[1] - known[0]
-            different = list(_different(left.text, right.text))
-            follow = all((one - other) & only[0] or (other - one) & only[1] for one, other in different)
+            different = list(_different(place, left.text, right.text))
+            words = [(words_of(argument.left), words_of(argument.right)) for argument in different]
+            follow = all((one - other) & only[0] or (other - one) & only[1] for one, other in words)
             if not different or not follow:
                 return with_other_result or here
-            arguments += len(different)
+            arguments += different
             known = [words | words_of(node.result) for words, node in zip(known, (left, right), strict=True)]
     first = next((place for place, pair in enumerate(pairs) if pair.change != "same"), None)
     return with_other_result or FirstDifference(place=first, arguments=arguments, results=results, steps=steps)
 
 
-def _different(left: str, right: str) -> Iterator[tuple[set[str], set[str]]]:
-    """Yield the words of each argument that differs; of all arguments together if their JSON was cut."""
+def _different(place: int, left: str, right: str) -> Iterator[Argument]:
+    """Yield each argument that differs; all arguments together if their JSON was cut."""
     try:
         one, other = msgspec.json.decode(left, type=dict), msgspec.json.decode(right, type=dict)
     except msgspec.DecodeError:
@@ -77,4 +89,5 @@ def _different(left: str, right: str) -> Iterator[tuple[set[str], set[str]]]:
     for name in dict.fromkeys((*one, *other)):
         before, after = one.get(name), other.get(name)
         if before != after:
-            yield words_of(pg_text.json(before)), words_of(pg_text.json(after))
+            texts = (value if isinstance(value, str) else pg_text.json(value) for value in (before, after))
+            yield Argument(place=place, name=name, left=next(texts), right=next(texts))

@@ -105,8 +105,8 @@ def test_arguments_that_follow_from_the_question_are_passed_over(staff: Client, 
     left, right = run_of(5471, {"success": False, "error": "no card"}), run_of(2014, {"output": "done"})
     page = staff.get(f"{page_of(left)}?other={right}")
     assert (
-        "First difference: step 1 · refund Before it: 1 argument follows from the question Failed calls 1 → 0"
-        in text_of(page)
+        "First difference: step 1 · refund 1 difference before it only follows from the other question: order 5471 / 2014"
+        " Failed calls 1 → 0" in text_of(page)
     )
     assert "refund Error · Step 1" in text_of(page)
 
@@ -241,7 +241,7 @@ def test_address_of_a_run_is_accepted(staff: Client, runs: tuple[UUID, UUID], fo
 def test_unknown_run_is_refused_with_a_reason(staff: Client, runs: tuple[UUID, UUID], other: str) -> None:
     page = staff.get(page_of(runs[0]), {"other": other})
     assert page.status_code == 200
-    assert html_of(page).index('role="alert"') < html_of(page).index("Runs most like this one")
+    assert html_of(page).index('role="alert"') < html_of(page).index("Good runs like this one")
     assert "≠" not in text_of(page)
     # What there is to compare with stays.
     assert (
@@ -307,7 +307,9 @@ def test_failed_run_leads_to_last_good_run_of_its_question(
     alone = Message.objects.get(session__external_id="once", role="assistant").pk
     page = staff.get(page_of(alone))
     assert words not in links_of(page)
-    # The most similar good runs are offered instead, and no failed one.
+    # The most similar good runs are offered first, and on their page no failed one.
+    text = text_of(page)
+    assert text.index("Good runs like this one") < text.index("Done ")
     page = staff.get(links_of(page)["Good runs like this one"])
     text = text_of(page)
     assert links_of(page)["Compare"].startswith(f"{page_of(alone)}?other=")

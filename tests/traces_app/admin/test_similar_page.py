@@ -63,6 +63,9 @@ def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
     text = text_of(page)
     assert "Failed Weather in <b>Oslo</b>? timeout after 7 s same question" in text
     assert "Weather in Rome?" not in text
+    # What they have in common, not what else differs.
+    assert "First difference" not in text
+    assert "Failures This run search timeout after 31 s The selected run search timeout after 7 s Answer" in text
     fine = Message.objects.get(external_id="fine").pk
     assert "Failures like this one" not in text_of(staff.get(page_of(fine)))
     assert "No other run of this project failed" in text_of(staff.get(f"{page_of(fine)}?by=errors"))
