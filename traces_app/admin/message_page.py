@@ -43,6 +43,7 @@ from .run_page import (
 )
 from .run_search import MATCHES_LISTED, search_runs
 from .scores import judgements_of
+from .snapshot_pages import has_snapshots_or_forks
 from .span_page import own_span, spans_of_message
 
 TAB_CHARACTERS = 50
@@ -125,6 +126,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         "row_count": message.step_count + message.call_count,
         "follows": not (message.is_completed or message.deleted_at or message.session.deleted_at),
         "quiet_since": quiet_since(message.session),
+        "has_snapshots": has_snapshots_or_forks(db, message.session),
         "has_spans": TRACE_ID in message.metadata,
         "sealed_at": read_sealed_at(db, message.pk) if message.is_completed else None,
     }

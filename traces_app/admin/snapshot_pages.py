@@ -30,6 +30,7 @@ from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.snapshots import (
+    IS_FORK,
     SnapshotBroken,
     SnapshotTooLarge,
     context_of,
@@ -167,12 +168,10 @@ class ChangeLine:
 
 
 def has_snapshots_or_forks(db: Database, session: Session) -> bool:
-    """Return whether the page of a session leads to these. One query; none for a fork."""
-    if "forked_from" in session.metadata:
-        return True
+    """Return whether the pages of a session and of its runs lead to these. One query."""
     snapshots = db.rows(Snapshot.objects).filter(session_id=OuterRef("pk"))
     forks = forked_among(db, session.project_id, names_of(session.pk, session.external_id))
-    found = db.rows(Session.with_deleted).filter(pk=session.pk).filter(Exists(snapshots) | Exists(forks))
+    found = db.rows(Session.with_deleted).filter(pk=session.pk).filter(IS_FORK | Exists(snapshots) | Exists(forks))
     return found.exists()
 
 
@@ -388,13 +387,14 @@ def _replay(server: str, session: Session, node: str, content: Any) -> str:
     """Return the Python code that replays a node, with a value of its context to change."""
     values = content.items() if isinstance(content, dict) else ()
     short = [{key: value} for key, value in values if not isinstance(value, dict | list) and len(repr(value)) < _SHORT]
-    changed = f", overrides={{'context': {short[0]!r}}}" if short else ""
+    mark = _("change this value")
+    value, changed = (f"context = {short[0]!r}  # {mark}\n", ", overrides={'context': context}") if short else ("", "")
     name = session.external_id or str(session.pk)
     return f"""from tracesite_sdk import ServerStore, TimeMachine
 
 store = ServerStore({server.rstrip("/")!r})  # TRACESITE_KEY
 machine = TimeMachine(store, workflow, recorder=recorder)
-replay = machine.replay(session_id={name!r}, node_id={node!r}{changed})
+{value}replay = machine.replay(session_id={name!r}, node_id={node!r}{changed})
 machine.go_on(replay)"""
 
 

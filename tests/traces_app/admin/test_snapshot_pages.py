@@ -125,8 +125,13 @@ def test_snapshot_is_shown_with_its_difference_to_the_one_before(
         assert change in text, change
     assert "<mark> now</mark>" in html_of(shown)
     assert links_of(shown)["Changed since the snapshot before"] == f"{page}{first}/"
+    assert "Difference to 1 plan Replay from here" in text
+    assert links_of(staff.get(f"{page}{first}/"))["2 search"] == f"?from={second}#selected"
     # What replays from it is filled in.
-    replay = "machine.replay(session_id='task', node_id='search', overrides={'context': {'city': 'Oslo now'}})"
+    replay = (
+        "context = {'city': 'Oslo now'} # change this value"
+        " replay = machine.replay(session_id='task', node_id='search', overrides={'context': context})"
+    )
     assert replay in text
     assert "ServerStore('http://testserver')" in text
     assert "Changed since" not in text_of(staff.get(f"{page}{first}/"))
