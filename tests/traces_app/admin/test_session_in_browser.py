@@ -81,6 +81,20 @@ def test_chapters_lead_to_what_was_said_and_done(
         assert complaints == []
 
 
+def test_call_that_decided_is_selected_at_first(
+    project: Project, session_key: str, browser: Browser, live_server: Any
+) -> None:
+    call = {**call_of("look", 0, 90), "result": {"success": False, "error": "ValueError: no such day"}}
+    session = store(project, question(), answer(agent_steps=[{"tool_calls": [call]}]))
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(f"/admin/messages_app/session/{session.id}/change/")
+        expect(page.locator(".run-panel")).to_contain_text("ValueError: no such day")
+        page.goto(f"/admin/messages_app/session/{session.id}/change/?tab=details")
+        expect(page.locator("#details dl.facts")).to_be_visible()
+        assert complaints == []
+
+
 def test_note_of_client_is_folded_until_it_is_selected(
     project: Project, session_key: str, browser: Browser, live_server: Any
 ) -> None:

@@ -405,7 +405,9 @@ const start = async () => {
   }
   endReading();
   selectWanted();
-  openDeciding();
+  if (!isSession || !(query.has("tab") || location.hash)) {
+    openDeciding();
+  }
   sayFailure();
   if (root.dataset.live) {
     if (reader.selected < 0) {
