@@ -47,6 +47,7 @@ from access_app.visibility import ProjectScope
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.markdown import Prose
+from messages_app.models import Message
 from messages_app.queries import as_uuid, ids_of_message, message_of_page
 from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
@@ -74,6 +75,9 @@ from .run_tree import CallNode, Key, StepNode, step_numbers
 
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""
+SHORT_LINES = 12
+SHORT_CHARACTERS = 1_000
+"""Arguments that have no more are shown above the result."""
 NAME_CHARACTERS = 80
 SAID_CHARACTERS = 640
 ARGS_CHARACTERS = 16_384
@@ -259,6 +263,7 @@ class Detail:
     """Whether it is a call without a result."""
     facts: Sequence[tuple[str, str]]
     values: Sequence[Payload]
+    """Short arguments of a call come first, and belong to its result."""
     input_of: UUID | None
     """This step, or the step of this call, if it is known what its model was asked."""
     input: str
@@ -644,19 +649,23 @@ def read_good_call(
     if message is None:
         return None
     try:
-        good = last_good_run(db, message)
+        good = good_call_like(db, scope, message, call_id)
     except InvalidInput:
         return {"problem": _("Finding a good run of the same question took too long.")}
-    nothing = {"problem": _("No good run of the same question has this call.")}
+    return {"problem": _("No good run of the same question has this call.")} if good is None else _call_detail(db, good)
+
+
+def good_call_like(db: Database, scope: ProjectScope, message: Message, call_id: UUID) -> UUID | None:
+    """Return the id of that call; None if there is no such run in the scope, or no such call. Raise InvalidInput if it takes too long."""
+    good = last_good_run(db, message)
     if good is None or ids_of_message(db, scope, good) is None:
-        return nothing
+        return None
     own = db.rows(ToolCall.with_deleted).filter(pk=call_id, message_id=message.pk)
     calls = db.rows(ToolCall.objects).filter(message_id=good, tool__in=own.values("tool"), **ids_below([good]))
     in_order = calls.order_by("step__iteration", "step__ordinal", "position", "pk")[:COMMANDS_COMPARED]
     told = telling_arguments(in_order, ARGS_CHARACTERS)
     wanted = telling_arguments(own, ARGS_CHARACTERS).get(call_id)
-    like = next((key for key, argument in told.items() if argument == wanted), next(iter(told), None))
-    return nothing if like is None else _call_detail(db, like)
+    return next((key for key, argument in told.items() if argument == wanted), next(iter(told), None))
 
 
 def _call_detail(db: Database, call_id: UUID) -> Detail | None:
@@ -669,9 +678,11 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
         url = reverse("admin:traces_app_toolcall_value", args=[table, call_id, column])
         return _value(column, label, shown, url, is_json=is_json)
 
+    args = value("call", "args", _("Arguments"), texts.args, is_json=True)
+    error = _error(db, call_id, value("result", "error", _("Error"), texts.error))
+    is_short = args.bytes <= SHORT_CHARACTERS and args.text.count("\n") < SHORT_LINES
     values = [
-        _error(db, call_id, value("result", "error", _("Error"), texts.error)),
-        value("call", "args", _("Arguments"), texts.args, is_json=True),
+        *([args, error] if is_short else [error, args]),
         value("result", "output", _("Output"), texts.output),
         value("result", "data", _("Data"), texts.data, is_json=True),
         value("result", "attachments", _("Attachments"), texts.attachments, is_json=True),

@@ -316,21 +316,40 @@ def pages_of_failures_like(db: Database, call: ToolCall) -> list[tuple[str, str]
 
 
 def failures_like(db: Database, call: ToolCall) -> tuple[str, list[UUID]]:
-    """Return how often the error of a failed call occurred lately, and in how many runs, in words, and the calls. At most
-    MOST_COUNTED calls are counted, the newest. Three queries."""
+    """Return how often the error of a failed call occurred lately, and in how many runs, in words, and the calls, the newest first.
+    At most MOST_COUNTED calls are counted. Three queries."""
     filters = CallFilterSet(QueryDict(f"status=error&error_group={group_of_call(db, call.pk)}"), mask=None)
-    lately = IdRange(lower=ids.first_id_at(timezone.now() - COUNTED_FOR))
     try:
-        rows = filters.found(db, ProjectScope(frozenset([call.project_id])), None).within(lately)
-        calls = rows.keys(newest_first=True, limit=MOST_COUNTED + 1)
+        calls = _newest_calls(db, call, filters, MOST_COUNTED + 1)
     except InvalidInput:
         return _("Counting the calls with this error took too long."), []
-    runs = db.rows(ToolCall.objects).filter(pk__in=calls, **lately.of("pk")).values("message_id").distinct().count()
+    lately = _lately().of("pk")
+    runs = db.rows(ToolCall.objects).filter(pk__in=calls, **lately).values("message_id").distinct().count()
     number = f"{MOST_COUNTED:,}+" if len(calls) > MOST_COUNTED else f"{len(calls):,}"
     told = {"calls": ngettext("%(number)s call", "%(number)s calls", len(calls)) % {"number": number}}
     told["runs"] = ngettext("%(number)s run", "%(number)s runs", runs) % {"number": f"{runs:,}"}
     told["days"] = str(COUNTED_FOR.days)
     return _("In the last %(days)s days: %(calls)s with this error, in %(runs)s.") % told, calls
+
+
+def last_success_of_tool(db: Database, call: ToolCall) -> UUID | None:
+    """Return the newest call of the tool of a failed one that succeeded lately; None if there is none, or finding it takes too long."""
+    filters = CallFilterSet(QueryDict("status=success"), mask=None)
+    filters.given["tool"] = [call.tool.name]  # not as a parameter, in which the tool "" would be no tool
+    try:
+        return next(iter(_newest_calls(db, call, filters, 1)), None)
+    except InvalidInput:
+        return None
+
+
+def _lately() -> IdRange:
+    return IdRange(lower=ids.first_id_at(timezone.now() - COUNTED_FOR))
+
+
+def _newest_calls(db: Database, call: ToolCall, filters: CallFilterSet, limit: int) -> list[UUID]:
+    """Return the newest calls of the project of a call that pass and are not older than COUNTED_FOR."""
+    rows = filters.found(db, ProjectScope(frozenset([call.project_id])), None).within(_lately())
+    return rows.keys(newest_first=True, limit=limit)
 
 
 # --- Queries ---------------------------------------------------------------------------------------------------------

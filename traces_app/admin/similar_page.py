@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -29,14 +31,15 @@ from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.first_difference import first_difference
 from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
 from traces_app.queries.similar_runs import similar_runs
+from tracesite_sdk.records import ids
 
 from .labels import context_in_session
 from .listed_runs import ListedRun, read_listed
-from .run_outline import NAME_CHARACTERS, RowWords, read_words, sees
-from .run_page import deciding_failure_of, failures_like, url_in_run
+from .run_outline import NAME_CHARACTERS, RowWords, good_call_like, read_words
+from .run_page import MOST_COUNTED, deciding_failure_of, failures_like, last_success_of_tool, url_in_run
 
 RUNS_LISTED = 20
-CALLS_LISTED = 20
+CALLS_LISTED = 5
 CALLS_READ = 200
 """The newest failed calls, of which the last one of each run is listed."""
 LEAST_SCORE = 0.2
@@ -74,7 +77,7 @@ class SimilarRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarCall:
-    """A failed call with the same error, in another run."""
+    """A call of another run: with the same error, or one that succeeded."""
 
     url: str
     tool: str
@@ -83,31 +86,62 @@ class SimilarCall:
 
 
 def send_similar_calls(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
-    """Send how often the error of a failed call occurred, and the newest other runs with it, as a part for the panel."""
-    db = database(request)
-    calls = db.rows(ToolCall.with_deleted).select_related("project")
+    """Send how often the error of a failed call occurred, the newest other runs with it, and a call of its tool that succeeded, as
+    a part for the panel."""
+    db, scope = database(request), model_admin.scope(request)
+    calls = db.rows(ToolCall.with_deleted).select_related("project", "tool")
     failed = calls.filter(pk=node_id, message_id=message_id, status=ToolCall.Status.ERROR).first()
-    if failed is None or not sees(model_admin, request, message_id):
+    message = message_of_page(db, scope, message_id)
+    if failed is None or message is None:
         raise Http404
     counted, keys = failures_like(db, failed)
     others = db.rows(ToolCall.objects).filter(pk__in=keys[:CALLS_READ]).exclude(message=message_id).order_by("-pk")
-    newest: dict[UUID, tuple[UUID, str]] = {}
-    for key, run, tool in others.values_list("pk", "message_id", "tool__name"):
-        newest.setdefault(run, (key, tool))
-    runs = list(newest)[:CALLS_LISTED]
+    newest: dict[UUID, UUID] = {}
+    for key, run in others.values_list("pk", "message_id"):
+        newest.setdefault(run, key)
+    try:
+        good = good_call_like(db, scope, message, node_id)
+    except InvalidInput:
+        good = None
+    success = good or last_success_of_tool(db, failed)
+    rows = _calls_shown(db, [*[*newest.values()][:CALLS_LISTED], *([success] if success else [])])
+    example = rows.pop(success, None) if success else None
+    context = {
+        "counted": counted,
+        "first": ids.created_at_of(keys[-1]) if 1 < len(keys) <= MOST_COUNTED else None,
+        "last": ids.created_at_of(keys[0]) if len(keys) > 1 else None,
+        "calls": rows.values(),
+        "example": example,
+        "is_same_question": good is not None,
+        "compare_url": example and _compare_url(message_id, example.listed.run.pk, message.deleted_at),
+    }
+    return TemplateResponse(request, "admin/traces_app/similar_calls.html", context)
+
+
+def _calls_shown(db: Database, keys: Sequence[UUID]) -> dict[UUID, SimilarCall]:
+    """Return calls with their runs by their ids. One that was deleted meanwhile is left out."""
+    found = db.rows(ToolCall.objects).filter(pk__in=keys).values_list("pk", "message_id", "tool__name")
+    of_calls = {key: (run, tool) for key, run, tool in found}
+    runs = [run for run, _tool in of_calls.values()]
     listed = read_listed(db, runs)
-    words = read_words(db, [newest[run][0] for run in runs], message_id__in=runs)
-    rows = [
-        SimilarCall(
-            url=url_in_run(run, newest[run][0]),
-            tool=one_line(newest[run][1], NAME_CHARACTERS) or _("(no name)"),
-            words=words.get(str(newest[run][0]), RowWords()),
-            listed=listed[run],
+    words = read_words(db, list(of_calls), message_id__in=runs)
+    return {
+        key: SimilarCall(
+            url=url_in_run(of_calls[key][0], key),
+            tool=one_line(of_calls[key][1], NAME_CHARACTERS) or _("(no name)"),
+            words=words.get(str(key), RowWords()),
+            listed=listed[of_calls[key][0]],
         )
-        for run in runs
-        if run in listed  # not deleted meanwhile
-    ]
-    return TemplateResponse(request, "admin/traces_app/similar_calls.html", {"counted": counted, "calls": rows})
+        for key in keys
+        if key in of_calls and of_calls[key][0] in listed
+    }
+
+
+def _compare_url(message_id: UUID, other: UUID, deleted_at: datetime | None) -> str:
+    """Return the URL of the comparison of two runs; "" if the first one is in the trash, or both are the same."""
+    if deleted_at is not None or message_id == other:
+        return ""
+    return reverse("admin:messages_app_message_compare", args=[message_id], query={"other": str(other)})
 
 
 def show_similar(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> HttpResponse:

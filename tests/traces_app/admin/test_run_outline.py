@@ -407,8 +407,15 @@ def test_similar_counts_calls_and_runs_of_the_last_days(staff: Client, project: 
     assert "In the last 30 days: 3 calls with this error, in 2 runs." in html_of(part)
     # The run that it is of is not like itself, and the old one is too old.
     like = ToolCall.objects.get(message__external_id="second")
-    assert text_of(part).endswith("Failed (no question) find no host 3 29 days ago")
+    assert "First 29 days ago , last just now . Failed (no question) find no host 3 29 days ago" in text_of(part)
+    assert text_of(part).endswith("No call of this tool succeeded in the last 30 days.")
     assert list(links_of(part).values()) == [f"/admin/messages_app/message/{like.message_id}/change/?call={like.pk}"]
-    assert len(statements_of(staff, url)) <= 24
+    good = {"name": "find", "args": {"host": "b"}, "result": {"success": True, "output": "found"}}
+    fine = store(project, answer(external_id="fine", agent_steps=[{"tool_calls": [good]}], created_at=now))
+    part = staff.get(url)
+    assert "The last call of this tool that succeeded Compare" in text_of(part)
+    other = f"/admin/messages_app/message/{first}/compare/?other={fine.messages[0].id}"
+    assert links_of(part)["Compare"] == other
+    assert len(statements_of(staff, url)) <= 30
     assert staff.get(url.replace(str(first), str(uuid4()))).status_code == 404
     assert staff.get(url.replace(str(call.pk), str(like.pk))).status_code == 404

@@ -62,7 +62,7 @@ const jsonElement = () => {
 
 // The tabs of a call or step: whether it has them, and what each shows.
 const TABS = {
-  result: [() => true, () => [...placesElement(detail.id), ...valuesOf(detail, ...RESULT), ...(detail.good && (isSession || root.dataset.good) ? [goodElement()] : [])]],
+  result: [() => true, () => [...placesElement(detail.id), ...valuesOf(detail, ...(detail.values[0]?.column === "args" ? ["args"] : []), ...RESULT), ...(detail.good && (isSession || root.dataset.good) ? [goodElement()] : [])]],
   arguments: [() => detail.is_call, () => valuesOf(detail, "args")],
   input: [() => detail.input !== "", () => [partElement(`${detail.input}?part`)]],
   span: [
