@@ -23,14 +23,13 @@ from access_app.db import Database
 from access_app.mounting import base_path
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.models import Message, Session
+from messages_app.models import IS_FORK, Message, Session
 from messages_app.queries import as_uuid, session_of_page
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.snapshots import (
-    IS_FORK,
     SnapshotBroken,
     SnapshotTooLarge,
     context_of,

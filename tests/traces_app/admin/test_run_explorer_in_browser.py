@@ -1014,9 +1014,9 @@ def test_panel_opens_over_the_path_of_a_phone(forty: str, session_key: str, brow
         path.click()
         expect(page.locator(".run-panel h2")).to_have_text("Step 1")
         assert page.locator(".side").bounding_box() == {"x": 0, "y": 0, **PHONE}
-        expect(page.locator(".side-head")).to_have_text("←1I look at file 1.")
+        expect(page.locator(".side-head")).to_have_text("←1I look at file 1.↑↓")
         page.keyboard.press("j")
-        expect(page.locator(".side-head")).to_have_text("←1read_filesrc/file_1.py3 lines")
+        expect(page.locator(".side-head")).to_have_text("←1read_filesrc/file_1.py3 lines↑↓")
         back.click()
         expect(page.locator(".side")).to_be_hidden()
         path.click(trial=True)

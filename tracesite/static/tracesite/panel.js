@@ -3,7 +3,7 @@ import { noteAddress } from "./address.js";
 import { markTexts, placesElement } from "./find.js";
 import { pageNow } from "./following.js";
 import { button, copy, duration, element, filled, isSession, part, reader, root, visible, words } from "./page.js";
-import { isAssumed, nameOf, outline, place, STATUSES, stepOf } from "./rows.js";
+import { isAssumed, nameOf, outline, place, runStartOf, STATUSES, stepOf } from "./rows.js";
 import { asCurl, asJson, asMarkdown, asPython, valueElement } from "./values.js";
 
 const RESULT = ["error", "thought", "output", "data", "attachments", "reflection", "reasoning"];
@@ -135,12 +135,12 @@ const tabsElement = () => {
   return made;
 };
 
-// The status of a call, and when a step or call began and how long it took, in milliseconds; null if unknown.
+// The status of a call, and when in its run a step or call began and how long it took, in milliseconds; null if unknown.
 const timesOf = ({ id, is_call: isOfCall }) => {
   const row = place.get(id);
   const step = stepOf(row);
   const { start, took } = step?.id === id ? step : { start: outline.starts[row], took: outline.durations[row] };
-  return { ...(isOfCall && { status: STATUSES[outline.statuses[row]] }), started_after_ms: isAssumed ? null : start, duration_ms: took };
+  return { ...(isOfCall && { status: STATUSES[outline.statuses[row]] }), started_after_ms: isAssumed || start === null ? null : start - runStartOf(row), duration_ms: took };
 };
 
 // The status of a call, how long it took, and when; and the step for which it stands, which is shown from the call.

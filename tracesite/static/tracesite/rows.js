@@ -50,12 +50,21 @@ export const isFailed = (row) => outline.statuses[row] === FAILED;
 export const isMessage = (row) => outline.calls[row] >= ANSWER;
 export const hasChildren = (row) => outline.depths[row + 1] > outline.depths[row];
 
+// When the run of a row began: in a session with its question.
+export const runStartOf = (row) => {
+  let up = row;
+  while (parents[up] >= 0) {
+    up = parents[up];
+  }
+  return outline.calls[up] === CHAPTER ? (outline.starts[up] ?? 0) : 0;
+};
+
 // Whether a row is the first of equal calls, and whether it is folded to that.
 export const isRepeated = (row) => row in outline.repeats;
 export const isRepeat = (row) => parents[row] >= 0 && isRepeated(parents[row]);
 
-// The rows of a short run are as high as their words.
-export const isRoomy = () => outline.is_whole && outline.ids.length <= FEW;
+// The rows of a short run are as high as their words. Beside an axis words have too little room for that.
+export const isRoomy = () => reader.view !== "time" && outline.is_whole && outline.ids.length <= FEW;
 
 // Whether what is below a row is hidden. Where only failures are shown, all of them are, equal ones once.
 export const isFolded = (row) => folded[row] === 1 && (!reader.onlyFailures || isRepeated(row));

@@ -38,14 +38,15 @@ const showMessage = (id) => {
   about.scrollTop += message ? message.getBoundingClientRect().top - about.getBoundingClientRect().top : 0;
 };
 
-// The row that lies over the path, with the number of its step.
+// The row that lies over the path, with the number of its step, and the ways to other failures.
 const sayRow = (row) => {
   let step = row;
   while (outline.numbers[step] === "" && parents[step] >= 0) {
     step = parents[step];
   }
   const number = step === row ? [] : [element("span", "run-number", outline.numbers[step])];
-  head.replaceChildren(head.firstChild, element("span", "run-label", ...number, ...labelElements(row)));
+  const ways = ["previous-failure", "next-failure"].flatMap((name) => part(name)?.cloneNode(true) ?? []);
+  head.replaceChildren(head.firstChild, element("span", "run-label", ...number, ...labelElements(row)), ...ways);
 };
 
 // Shows what a row stands for.
