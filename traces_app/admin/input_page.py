@@ -20,8 +20,9 @@ from msgspec import UNSET, Raw
 from access_app.db import Database
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
-from messages_app.safe_text import Excerpt, excerpt
-from traces_app.models import AgentStep
+from messages_app.models import Message
+from messages_app.safe_text import Excerpt, excerpt, first_characters, pretty_json
+from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.contexts import InputsTooLarge, inputs, step_with_input
 from traces_app.queries.schemas.contexts import ModelInput
 from tracesite_sdk.normalize import pricing
@@ -29,7 +30,7 @@ from tracesite_sdk.normalize.json_values import fields, items, text
 from tracesite_sdk.transcripts.parsing.message_shapes import ParsedMessage, messages_in
 
 from .conversation import ids_below
-from .run_page import url_in_run, words_of_tokens
+from .run_page import steps_with_texts, url_in_run, words_of_tokens
 
 MOST_ITEMS = 500
 """Messages or tools that are shown; the download has all."""
@@ -106,6 +107,11 @@ class InputPage:
     tool_count: int
     repeated: int
     """How many messages the previous request of the run had, too."""
+    previous: UUID | None
+    """The step of the previous request of the same agent in the run."""
+    next: UUID | None
+    answered: Said | None
+    """What the model answered, as the step has it; None if that is unknown."""
 
     @property
     def before(self) -> Sequence[Said]:
@@ -147,12 +153,12 @@ def input_context(db: Database, step: AgentStep) -> dict[str, Any]:
 
 
 def read_input(db: Database, step: AgentStep) -> InputPage | None:
-    """Return what the model of a step was asked; None if it is unknown. At most four queries.
+    """Return what the model of a step was asked; None if it is unknown. At most seven queries.
 
     Raise InputsTooLarge if it has too much for one page.
     """
     key = (str(step.message_id), step.input_ref)
-    before = _request_before(db, step)
+    before, after = _requests_around(db, step)
     earlier = (str(step.message_id), before.input_ref) if before is not None else key
     try:
         found = inputs(db, {key, earlier})
@@ -161,27 +167,56 @@ def read_input(db: Database, step: AgentStep) -> InputPage | None:
         found = inputs(db, {key})
     if key not in found:
         return None
-    return _page(found[key], found.get(earlier) if before is not None else None)
+    known = found.get(earlier) if before is not None else None
+    return _page(found[key], known, before, after, _answered(db, step, is_last=after is None))
 
 
-def _request_before(db: Database, step: AgentStep) -> AgentStep | None:
+def _answered(db: Database, step: AgentStep, *, is_last: bool) -> Said | None:
+    """Return what the model of a step said and which tools it called; of the last request without both, the answer of the run. At most
+    three queries."""
+    row = steps_with_texts(db, [step.pk], _MOST_CHARACTERS).first()
+    calls = db.rows(ToolCall.with_deleted).filter(step_id=step.pk, parent=None, **ids_below([step.message_id]))
+    in_order = calls.order_by("position", "pk").values_list("pk", "tool__name", pretty_json("args", _MOST_CHARACTERS))
+    said = [("reasoning", row.shown_reasoning), ("text", row.shown_thought)] if row is not None else []
+    values: list[tuple[str, str, Any]] = [(kind, "", written) for kind, written in said if written.strip()]
+    values += [("call", name, _args(args)) for _id, name, args in in_order[:MOST_ITEMS]]
+    if not values and is_last:
+        answers = db.rows(Message.with_deleted).filter(pk=step.message_id, is_completed=True)
+        texts = answers.values_list("pk", first_characters("content", _MOST_CHARACTERS))
+        values = [("text", "", written) for _id, written in texts if written]
+    if not values:
+        return None
+    parts = _parts(values, _MOST_CHARACTERS)
+    left_out = len(values) - len(parts)
+    return Said(role="assistant", label=str(_ROLES["assistant"]), name="", parts=parts, left_out=left_out, is_new=True)
+
+
+def _requests_around(db: Database, step: AgentStep) -> tuple[AgentStep | None, AgentStep | None]:
+    """Return the steps of the previous and the next request of the agent of a step. One query."""
     steps = db.rows(AgentStep.with_deleted).filter(
         message_id=step.message_id, agent_name=step.agent_name, **ids_below([step.message_id])
     )
-    earlier = steps.exclude(input_ref="").order_by("iteration", "ordinal", "pk").only("pk", "input_ref", "message_id")
+    requests = steps.exclude(input_ref="").order_by("iteration", "ordinal", "pk").only("pk", "input_ref", "message_id")
     found: AgentStep | None = None
-    for other in earlier:
+    in_order = iter(requests)
+    for other in in_order:
         if other.pk == step.pk:
             break
         found = other
-    return found
+    return found, next(in_order, None)
 
 
 def _is_same(pair: tuple[Raw, Raw]) -> bool:
     return bytes(pair[0]) == bytes(pair[1])
 
 
-def _page(asked: ModelInput, known: ModelInput | None) -> InputPage:
+def _page(
+    asked: ModelInput,
+    known: ModelInput | None,
+    before: AgentStep | None,
+    after: AgentStep | None,
+    answered: Said | None,
+) -> InputPage:
     repeated = 0
     if known is not None:
         repeated = sum(1 for _same in takewhile(_is_same, zip(known.messages, asked.messages, strict=False)))
@@ -205,6 +240,9 @@ def _page(asked: ModelInput, known: ModelInput | None) -> InputPage:
         hidden=hidden,
         tool_count=len(tools),
         repeated=repeated,
+        previous=None if before is None else before.pk,
+        next=None if after is None else after.pk,
+        answered=answered,
     )
 
 
@@ -261,8 +299,9 @@ def _values(message: ParsedMessage, names: dict[str, str]) -> Iterator[tuple[str
 
 
 def _contents(kind: str, name: str, content: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield a text, or the parts of a content, of which the first has the name."""
-    for part in items(content) or [content]:
+    """Yield a text, or the parts of a content. A list without types is one value."""
+    parts = items(content)
+    for part in parts if parts and all("type" in fields(one) for one in parts) else [content]:
         only = fields(part)
         is_text = only.keys() == {"type", "text"} and isinstance(only["text"], str)
         shown = only["text"] if is_text else part

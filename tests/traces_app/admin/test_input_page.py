@@ -12,7 +12,7 @@ from access_app.db import primary
 from access_app.models import AuditEntry, Project
 from messages_app.models import Message
 from messages_app.writes import delete_message
-from tests.admin_pages import text_of
+from tests.admin_pages import links_of, text_of
 from tests.traces_app.conftest import store
 from traces_app.admin.input_page import MOST_ITEMS, Said, read_input
 from traces_app.models import AgentStep, Context
@@ -59,7 +59,8 @@ def test_address_leads_to_the_run_with_all_parts_escaped(admin_client: Client, p
             "3 messages",
             "System Be kind.",
             "User said 0 Assistant said 1 User said 2",
-            "1 tool search",
+            "1 tool: search",
+            "What the model answered Assistant Done.",
             '"temperature": 0.5',
         ):
             assert part in text
@@ -90,6 +91,8 @@ def test_messages_of_the_request_before_are_folded(admin_client: Client, project
     assert none.input_ref == ""
     assert "2 messages are folded" in text_of(in_panel(admin_client, second))
     assert "2 new messages User said 2" in text_of(in_panel(admin_client, second))
+    assert links_of(in_panel(admin_client, second))["Previous request"] == f"?call={first.pk}&tab=input"
+    assert links_of(in_panel(admin_client, first))["Next request"] == f"?call={second.pk}&tab=input"
     assert "new message" not in text_of(in_panel(admin_client, first))
 
 
@@ -100,6 +103,14 @@ def test_long_prompt_is_folded_and_short_call_is_a_line(admin_client: Client, pr
     html = in_panel(admin_client, step).content.decode()
     assert '<details class="extra"><summary><bdi>Be kind. &lt;script&gt;' in html
     assert '<bdi class="tool">find</bdi> <code>{&quot;city&quot;: &quot;Oslo&quot;, &quot;km&quot;: 1.0}</code>' in html
+
+
+def test_answer_has_what_the_step_said_and_called(admin_client: Client, project: Project) -> None:
+    step = {"input": asked(1), "model": "m-1", "thought": "I look.", "tool_calls": [{"name": "find", "args": {"n": 1}}]}
+    store(project, {"role": "assistant", "external_id": "run", "content": "Done.", "agent_steps": [step]})
+    text = text_of(in_panel(admin_client, AgentStep.objects.get()))
+    assert text.startswith("m-1 · 1 message ·")
+    assert text.endswith('What the model answered Assistant I look. Call find {"n": 1}')
 
 
 OPENAI = [
@@ -122,6 +133,7 @@ ANTHROPIC = [
     },
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "gone", "is_error": True}]},
 ]
+LIST = [OPENAI[1], {"role": "tool", "content": [{"total": 640}, {"total": 88}], "tool_call_id": "c1"}]
 RESPONSES = [
     {"type": "function_call", "call_id": "r1", "name": "find", "arguments": "no JSON"},
     {"type": "function_call_output", "call_id": "r1", "output": '{"degrees": 18}'},
@@ -131,6 +143,13 @@ RESPONSES = [
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
+        (
+            LIST,
+            [
+                ("assistant", [("call", "find", '{"city":"Oslo","km":1.0}')]),
+                ("tool", [("result", "find", '[{"total":640},{"total":88}]')]),
+            ],
+        ),
         (
             OPENAI,
             [
@@ -157,7 +176,7 @@ RESPONSES = [
             ],
         ),
     ],
-    ids=["openai", "anthropic", "responses"],
+    ids=["list", "openai", "anthropic", "responses"],
 )
 def test_calls_and_results_have_the_names_of_tools(
     admin_client: Client, project: Project, messages: list[Any], expected: list[Any]
