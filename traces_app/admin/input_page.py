@@ -235,7 +235,7 @@ def _page(
     return InputPage(
         messages=said,
         tools=[_tool(msgspec.json.decode(raw), limit) for raw in tools[:MOST_ITEMS]],
-        parameters=None if asked.parameters is UNSET else _shown(_pretty(asked.parameters), _MOST_CHARACTERS),
+        parameters=None if asked.parameters is UNSET else _shown(pretty(asked.parameters), _MOST_CHARACTERS),
         message_count=len(asked.messages),
         hidden=hidden,
         tool_count=len(tools),
@@ -274,7 +274,7 @@ def _parts(values: Sequence[tuple[str, str, Any]], limit: int) -> list[Part]:
     for kind, name, value in values:
         if limit <= 0:
             break
-        written = value if isinstance(value, str) else _pretty(msgspec.json.encode(value))
+        written = value if isinstance(value, str) else pretty(msgspec.json.encode(value))
         parts.append(Part(kind=kind, name=name, content=_shown(written, limit)))
         limit -= len(written) + _PART_CHARACTERS
     return parts
@@ -314,7 +314,7 @@ def _args(args: Any) -> Any:
     if not isinstance(args, str):
         return "" if args is None else args
     try:
-        return _pretty(args)
+        return pretty(args)
     except (msgspec.DecodeError, RecursionError):
         return args
 
@@ -323,10 +323,10 @@ def _tool(value: Any, limit: int) -> Tool:
     named = fields(value)
     # OpenAI has the name of a tool one level deeper.
     name = text(named.get("name")) or text(fields(named.get("function")).get("name")) or text(named.get("type")) or ""
-    return Tool(name, _shown(value if isinstance(value, str) else _pretty(msgspec.json.encode(value)), limit))
+    return Tool(name, _shown(value if isinstance(value, str) else pretty(msgspec.json.encode(value)), limit))
 
 
-def _pretty(value: Raw | bytes | str) -> str:
+def pretty(value: Raw | bytes | str) -> str:
     """Return JSON in one line if it fits, otherwise indented."""
     written = value.encode() if isinstance(value, str) else bytes(value)
     line = msgspec.json.format(written, indent=0).decode()

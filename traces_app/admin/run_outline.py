@@ -314,6 +314,7 @@ def explorer_words() -> str:
         "tab_arguments": _("Arguments"),
         "tab_input": _("Model input"),
         "tab_span": _("Span"),
+        "tab_details": _("Details"),
         "tab_json": "JSON",
         "tab_similar": _("Similar"),
         "parent": _("Parent call"),

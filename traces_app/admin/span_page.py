@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,8 @@ from traces_app.spans.stored import spans_of, traces_of, within
 from tracesite_sdk.spans.conversation import SPAN_ID, TRACE_ID
 from tracesite_sdk.spans.span import Attributes, Span
 
+from .conversation import ids_below
+from .input_page import pretty
 from .labels import context_in_session
 
 MOST_SPANS = 300
@@ -35,6 +38,8 @@ _MOST_CHARACTERS = 20_000
 """Of the values of a span."""
 _MOST_ROWS = 500
 """Attributes, events and links of a span."""
+_MOST_NODES = 2_000
+"""Steps, and calls, among which the parent of a span is looked for."""
 _UNGROUPED = 8
 """Attributes that need no groups."""
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
@@ -67,6 +72,8 @@ class Part:
     title: str
     groups: Sequence[tuple[str, Rows]]
     """By the first part of their names if there are many."""
+    trace_url: str = ""
+    """The URL of the trace of a link if it is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +89,8 @@ class SpanLine:
     parts: Sequence[Part]
     is_cut: bool
     """Whether it has more than is shown."""
+    parent_url: str = ""
+    """The URL of the step or call that its parent became, or of all spans; "" where the parent is beside it."""
 
     @property
     def indent(self) -> str:
@@ -97,9 +106,10 @@ class TraceSpans:
     left_out: int
 
 
-def span_lines(spans: Sequence[Span]) -> list[SpanLine]:
-    """Return the first spans of a trace, parents before their children, each level by time."""
-    return [_line(span, depth) for span, depth in islice(_walk(spans), MOST_SPANS)]
+def span_lines(spans: Sequence[Span], traces: Mapping[str, str] = MappingProxyType({})) -> list[SpanLine]:
+    """Return the first spans of a trace, parents before their children, each level by time. `traces` are the URLs of the traces
+    that they link to."""
+    return [_line(span, depth, traces) for span, depth in islice(_walk(spans), MOST_SPANS)]
 
 
 def _walk(spans: Sequence[Span]) -> Iterator[tuple[Span, int]]:
@@ -119,7 +129,7 @@ def _walk(spans: Sequence[Span]) -> Iterator[tuple[Span, int]]:
                 waiting += [(child, depth + 1) for child in reversed(children.get(span.span_id, ()))]
 
 
-def _line(span: Span, depth: int) -> SpanLine:
+def _line(span: Span, depth: int, traces: Mapping[str, str]) -> SpanLine:
     took = (span.end - span.start) // 10**6 if span.end >= span.start > 0 else None
     resource, scope = span.scope.resource, span.scope
     others = {name: value for name, value in msgspec.to_builtins(span).items() if name not in _SHOWN}
@@ -139,7 +149,8 @@ def _line(span: Span, depth: int) -> SpanLine:
         parts.append(reader.part(f"{_('Event')} {one_line(event.name, 120)} {after and f'+{after}'}", event.attributes))
     for link in span.links[:_MOST_ROWS]:
         ids = {"trace_id": link.trace_id, "span_id": link.span_id, "trace_state": link.trace_state}
-        parts.append(reader.part(_("Link"), {**{name: id_ for name, id_ in ids.items() if id_}, **link.attributes}))
+        part = reader.part(_("Link"), {**{name: id_ for name, id_ in ids.items() if id_}, **link.attributes})
+        parts.append(replace(part, trace_url=traces.get(link.trace_id, "")))
     about = {"scope.schema_url": scope.schema_url, "resource.schema_url": scope.resource_schema_url}
     parts.append(reader.part(_("Scope"), scope.attributes | {name: url for name, url in about.items() if url}))
     parts.append(reader.part(_("Resource"), resource))
@@ -177,7 +188,7 @@ class _Reader:
             if self._rows <= 0 or self._characters <= 0:
                 self.is_cut = True
                 return
-            text = _text(value)
+            text = _formatted(_text(value))
             yield one_line(name, 200), excerpt(text[: self._characters], len(text.encode()))
             self.is_cut = self.is_cut or len(text) > self._characters
             self._rows -= 1
@@ -190,6 +201,16 @@ def _group_of(row: tuple[str, Excerpt]) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
+
+
+def _formatted(text: str) -> str:
+    """Return JSON as it is easy to read; other texts, and long ones, as they are."""
+    if not text.startswith(("{", "[")) or len(text) > _MOST_CHARACTERS:
+        return text
+    try:
+        return pretty(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
 
 
 def _named(name: Any, version: Any) -> str:
@@ -229,8 +250,7 @@ def show_spans_of_message(model_admin: KeysetAdmin, request: HttpRequest, messag
         node_id = as_uuid(request.GET["call"])
         spans = None if node_id is None else own_span(db, message, node_id)
         return TemplateResponse(request, "admin/traces_app/spans.html", {"spans": spans})
-    run = reverse("admin:messages_app_message_change", args=[message.pk], query={"tab": "spans"})
-    return HttpResponseRedirect(f"{run}#selected")
+    return HttpResponseRedirect(_spans_url(message.pk))
 
 
 def spans_of_message(db: Database, message: Message) -> TraceSpans | None:
@@ -242,12 +262,38 @@ def spans_of_message(db: Database, message: Message) -> TraceSpans | None:
 def trace_spans(db: Database, project_id: int, trace_id: str) -> TraceSpans:
     """Return the first spans of a trace of a project, and how many others it has. Two queries."""
     spans = spans_of(db, project_id, trace_id)
-    lines = span_lines(spans)
+    lines = span_lines(spans, _linked_traces(db, project_id, spans[:MOST_SPANS]))
     return TraceSpans(trace_id=trace_id, lines=lines, left_out=len(spans) - len(lines))
 
 
+def _linked_traces(db: Database, project_id: int, spans: Iterable[Span]) -> dict[str, str]:
+    """Return the URLs of those of the traces that spans link to that have messages. One query, or none without links."""
+    linked = {link.trace_id for span in spans for link in span.links[:_MOST_ROWS] if link.trace_id}
+    if not linked:
+        return {}
+    rows = db.rows(Message.objects).filter(
+        project_id=project_id, request_id__in=linked, metadata__has_key=TRACE_ID, session__deleted_at__isnull=True
+    )
+    return {trace_id: _spans_url(key) for key, trace_id in rows.order_by("-pk").values_list("pk", "request_id")}
+
+
+def _spans_url(message_id: UUID) -> str:
+    """Return the URL of a run with the spans that it was made of."""
+    run = reverse("admin:messages_app_message_change", args=[message_id], query={"tab": "spans"})
+    return f"{run}#selected"
+
+
+def _node_of_span(db: Database, message: Message, span_id: str) -> UUID | None:
+    """Return the step or call of a run that a span became, among the first _MOST_NODES of each. Two queries."""
+    below = {"message_id": message.pk, **ids_below([message.pk])}
+    steps = db.rows(AgentStep.with_deleted).filter(**below).order_by("pk").values_list("pk", "metadata")
+    calls = db.rows(ToolCall.with_deleted).filter(**below).order_by("pk").values_list("pk", "result__metadata")
+    of_nodes = chain(steps[:_MOST_NODES], calls[:_MOST_NODES])
+    return next((key for key, metadata in of_nodes if metadata and metadata.get(SPAN_ID) == span_id), None)
+
+
 def own_span(db: Database, message: Message, node_id: UUID) -> TraceSpans | None:
-    """Return the span that a step or call of a message was made of; None if that is unknown. At most three queries."""
+    """Return the span that a step or call of a message was made of; None if that is unknown. At most six queries."""
     of_message = {"pk": node_id, "message_id": message.pk}
     steps = db.rows(AgentStep.with_deleted).filter(**of_message)
     calls = db.rows(ToolCall.with_deleted).filter(**of_message)
@@ -261,5 +307,11 @@ def own_span(db: Database, message: Message, node_id: UUID) -> TraceSpans | None
     if row is None or span_id is None or trace_id is None:
         return None
     spans = spans_of(db, message.project_id, str(trace_id), within(*row[2:]))
-    lines = span_lines([span for span in spans if span.span_id == span_id])
-    return TraceSpans(trace_id=trace_id, lines=lines, left_out=0) if lines else None
+    own = [span for span in spans if span.span_id == span_id]
+    if not own:
+        return None
+    [line] = span_lines(own, _linked_traces(db, message.project_id, own))
+    if parent := line.span.parent_id:
+        node = _node_of_span(db, message, parent)
+        line = replace(line, parent_url=f"?call={node}&tab=span" if node else _spans_url(message.pk))
+    return TraceSpans(trace_id=trace_id, lines=[line], left_out=0)

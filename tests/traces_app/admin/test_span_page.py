@@ -10,12 +10,12 @@ from django.test import Client
 from access_app.db import primary
 from access_app.models import Project
 from messages_app.models import Message, Session
-from tests.admin_pages import text_of
+from tests.admin_pages import links_of, text_of
 from tests.traces_app.conftest import question, store
 from traces_app.admin.span_page import MOST_SPANS, span_lines
 from traces_app.models import AgentStep, ToolCall
 from traces_app.spans.deliveries import record_spans
-from tracesite_sdk.spans.span import Span
+from tracesite_sdk.spans.span import Span, SpanLink
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 START = 1_790_000_000_000_000_000
@@ -87,7 +87,7 @@ def test_step_and_call_show_their_own_span(admin_client: Client) -> None:
     ended = START + 10**8
     deliveries = [
         span(1, attributes={"gen_ai.operation.name": "invoke_agent"}),
-        span(2, 1, end=ended, attributes=model),
+        span(2, 1, end=ended, attributes=model, links=[SpanLink(trace_id=TRACE, span_id="0" * 16)]),
         # When it begins, and when it ends.
         span(3, 1, end=0, attributes=tool),
         span(3, 1, end=ended, attributes={**tool, "gen_ai.tool.call.result": "18 <b>degrees"}),
@@ -107,6 +107,9 @@ def test_step_and_call_show_their_own_span(admin_client: Client) -> None:
             assert own in text_of(answer)
             assert "<b>" not in answer.content.decode().partition('<ul class="spans">')[2].partition("</ul>")[0]
         assert other not in text_of(part)
+        # Its parent is no step or call, and the trace that it links to is stored.
+        all_spans = f"{run}/change/?tab=spans#selected"
+        assert links_of(part) == {f"{1:016x}": all_spans, **({TRACE: all_spans} if number == 2 else {})}
     for unknown in (message.pk, "junk", ""):
         assert text_of(admin_client.get(f"{run}/spans/?call={unknown}")) == ""
 
@@ -139,3 +142,20 @@ def test_message_with_what_is_no_id_of_a_trace_has_no_spans(admin_client: Client
     exported = admin_client.get(f"/api/v1/sessions/{Message.objects.get().session_id}/export/?format=otlp")
     assert (page.status_code, exported.json()) == (200, {"resourceSpans": []})
     assert "The spans of this trace were purged." in text_of(page)
+
+
+@pytest.mark.django_db
+def test_parent_span_leads_to_its_call(admin_client: Client) -> None:
+    project = Project.objects.create(slug="spans")
+    tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.call.id": "c",
+        "gen_ai.tool.call.arguments": '{"a":1}',
+    }
+    inner = {**tool, "gen_ai.tool.call.id": "d"}
+    record_spans(primary, project.pk, [span(1, attributes=tool), span(2, 1, attributes=inner)])
+    message = Message.objects.get(role="assistant")
+    outer, nested = ToolCall.objects.get(call_id="c").pk, ToolCall.objects.get(call_id="d").pk
+    part = admin_client.get(f"/admin/messages_app/message/{message.pk}/spans/?call={nested}")
+    assert links_of(part) == {f"{1:016x}": f"?call={outer}&tab=span"}
+    assert 'gen_ai.tool.call.arguments {"a": 1}' in text_of(part)

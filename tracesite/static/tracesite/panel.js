@@ -95,6 +95,7 @@ const showTab = () => {
   const present = TABS[reader.tab][0]() ? reader.tab : "result";
   for (const one of panel.querySelectorAll("[role=tab]")) {
     one.hidden = !TABS[one.dataset.tab][0]();
+    one.textContent = words[one.dataset.tab === "span" && !detail.span ? "tab_details" : `tab_${one.dataset.tab}`];
     one.ariaSelected = one.dataset.tab === present;
     one.tabIndex = one.dataset.tab === present ? 0 : -1;
   }
@@ -106,7 +107,7 @@ const showTab = () => {
 };
 
 const tabElement = (name) => {
-  const made = button(words[`tab_${name}`], () => {
+  const made = button("", () => {
     reader.tab = name;
     showTab();
     noteAddress();
