@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.readable_pages import readable_on_page
 from messages_app.admin.columns import COLUMNS
 from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
 from messages_app.admin.list_rows import CHECKBOX, Column
@@ -47,6 +48,8 @@ class FoundList:
 def show_everything(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
     """Show what a search finds, or only its box."""
     query = request.GET.get("q", "").strip()
+    # The lists say for their own requests which databases they do not show.
+    readable_on_page(request, model_admin.scope(request))
     context = {
         **model_admin.admin_site.each_context(request),
         "title": _("Search"),
