@@ -27,6 +27,11 @@ SHOWN = 5
 _LISTS: tuple[tuple[Any, Promise, Mapping[str, str]], ...] = (
     (Session, gettext_lazy("Sessions"), {COLUMNS: "name,state,user,created"}),
     (Message, gettext_lazy("Runs"), {"role": Message.Role.ASSISTANT, COLUMNS: "question,outcome,took,created"}),
+    (
+        ToolCall,
+        gettext_lazy("Failed calls"),
+        {"status": ToolCall.Status.ERROR, COLUMNS: "tool_name,error,in_session,began"},
+    ),
     (ToolCall, gettext_lazy("Tool calls"), {COLUMNS: "tool_name,state,in_session,began"}),
 )
 """The lists that are searched, with their parameters."""

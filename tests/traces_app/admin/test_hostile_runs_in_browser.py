@@ -139,7 +139,7 @@ def test_hostile_trace_is_only_text_on_every_page(
             panel.get_by_role("tab", name="Result").click()
         # What the model was asked comes as HTML of the server.
         panel.get_by_role("tab", name="Model input").click()
-        expect(panel.locator(".model-input .bubble")).to_have_count(len(ASKED["messages"]) + 1)
+        expect(panel.locator(".model-input .bubble")).to_have_count(len(ASKED["messages"]) + 2)
         for fold in panel.locator(".model-input details > summary").all():
             fold.evaluate("summary => { summary.parentElement.open = true; }")
         assert panel.locator("script, svg, iframe, a[href^=javascript], img").count() == 0

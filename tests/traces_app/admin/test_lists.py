@@ -217,10 +217,10 @@ def test_search_finds_in_all_lists(staff: Client, runs: dict[str, str]) -> None:
     assert "Sessions" not in text_of(staff.get(url)).split("Search for words")[1]
     page = staff.get(url, {"q": "dear"})
     words = text_of(page)
-    assert "Sessions 1" in words and "Runs 1" in words and "Tool calls 1" in words
+    assert all(f"{name} 1" in words for name in ("Sessions", "Runs", "Failed calls", "Tool calls"))
     assert links_of(page)["Tool calls"].endswith("/toolcall/?q=dear")
     assert f'href="{MESSAGES}?q=dear&amp;role=assistant"' in html_of(page)
-    assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found.") == 3
+    assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found.") == 4
 
 
 # --- Outcomes of sessions, and filters that are not valid -----------------------------------------------------------------

@@ -40,6 +40,9 @@ def test_panel_of_a_run_is_gone_through_by_keyboard(
         panel = page.get_by_role("complementary", name="The selected run")
         first = rows.nth(0).locator("th a").inner_text().splitlines()[0]
         expect(panel.get_by_role("heading", name=first)).to_be_visible()
+        beside, table = panel.bounding_box(), page.locator("#result_list").bounding_box()
+        assert beside is not None and table is not None
+        assert beside["x"] >= table["x"] + table["width"] and beside["y"] < 200
         page.keyboard.press("ArrowDown")
         second = rows.nth(1).locator("th a").inner_text().splitlines()[0]
         expect(panel.get_by_role("heading", name=second)).to_be_visible()

@@ -118,7 +118,7 @@ export const rowElement = (row) => {
   label.style.paddingInlineStart = `${Math.min(outline.depths[row], MOST_INDENTS) * 16}px`;
   label.append(...labelElements(row));
   const isQuestion = outline.calls[row] === CHAPTER && reader.view !== "time";
-  const middle = isQuestion ? element("span", chapter ? `outcome outcome-${chapter.outcome}` : "quiet", chapter?.label ?? words.unanswered) : bars(row);
+  const middle = isQuestion ? element("span", chapter ? `outcome outcome-${chapter.outcome}` : "quiet", chapter?.label ?? (root.dataset.live ? "" : words.unanswered)) : bars(row);
   const made = element("div", `run-row run-row-${kindOf(row)}`, label, middle, tookElement(row), element("span", "run-cost", outline.costs[row] ?? ""));
   made.id = `run-row-${row}`;
   made.dataset.row = row;

@@ -63,7 +63,8 @@ const deselect = () => {
   }
 };
 
-// Shows the failure that decided in the panel until a row is selected. Neither the focus nor what is in sight moves.
+// Shows the failure that decided in the panel until a row is selected. The focus does not move, and of a run neither does what is in
+// sight: it is read from its beginning, a session may have the failure anywhere.
 const openDeciding = () => {
   const row = place.get(root.dataset.deciding);
   if (row !== undefined && reader.selected < 0 && panel.hidden && reader.view !== "text") {
@@ -71,6 +72,9 @@ const openDeciding = () => {
       choose();
     }
     lookAt(row);
+    if (isSession) {
+      reveal(row);
+    }
   }
 };
 
