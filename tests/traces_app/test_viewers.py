@@ -33,7 +33,7 @@ NOT_MASKED = frozenset(
     # Ids, times, names and states, by which traces are found.
     """
     agent agent_name archives author below buckets call_id call_name category chunk_type columns context_ref counts
-    deleted_by end_user entries external_id fingerprint found health ids_sha256 input_ref key_id kind knowledge_id
+    deleted_by end_user entries external_id fingerprint found group health ids_sha256 input_ref key_id kind knowledge_id
     last_interruption left_out level list_name message_name model name names node_ids parent_chunk_id period projects query ref
     reference_id removed request_id role rules said_status session_name source span_id state status sub_chunk_id subject
     type unit url

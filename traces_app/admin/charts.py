@@ -246,7 +246,7 @@ def _times(places: Mapping[datetime, float]) -> list[Mark]:
     step = -(-len(chosen) // _MOST_LABELS)
     xs = list(places.values())
     # The last place is that of "now".
-    return [Mark(at=xs[index], label=f"{begins[index]:{form}}") for index in chosen[::step] if xs[index] < RIGHT - 60]
+    return [Mark(at=xs[index], label=f"{begins[index]:{form}}") for index in chosen[::step] if xs[index] < RIGHT - 44]
 
 
 def _since(places: Mapping[datetime, float], since: datetime | None) -> Mark | None:
