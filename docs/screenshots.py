@@ -30,8 +30,8 @@ RUN = "/admin/messages_app/message/?role=assistant&has_errors=yes&q=Refund+order
 PAGES = {
     "home": ["/admin/"],
     "session": ["/admin/messages_app/session/?q=Three+days+in+Lisbon", "#result_list tbody th a"],
-    "run": [RUN, "#result_list tbody th a"],
-    "compare": [RUN, "#result_list tbody th a", ".run-header a[href*='/compare/']"],
+    "run": [RUN, "open #result_list tbody th a"],
+    "compare": [RUN, "open #result_list tbody th a", ".run-header a[href*='/compare/']"],
     "runs": ["/admin/messages_app/message/?role=assistant"],
     "errors": ["/admin/traces_app/toolcall/errors/"],
     "sessions": ["/admin/messages_app/session/"],
@@ -44,9 +44,9 @@ PAGES = {
     "trash": ["/admin/messages_app/session/trash/"],
     "search": ["/admin/messages_app/session/?q=hotel"],
     "events": ["/admin/messages_app/session/?status=running", "#result_list tbody th a", "a[href='#events']"],
-    "time": [RUN, "#result_list tbody th a", "[data-view-button=time]"],
-    "text": [RUN, "#result_list tbody th a", "[data-view-button=text]"],
-    "similar": [RUN, "#result_list tbody th a", ".menu summary", ".menu a[href*='/similar/']"],
+    "time": [RUN, "open #result_list tbody th a", "[data-view-button=time]"],
+    "text": [RUN, "open #result_list tbody th a", "[data-view-button=text]"],
+    "similar": [RUN, "open #result_list tbody th a", ".menu summary", ".menu a[href*='/similar/']"],
     "snapshots": [
         "/admin/messages_app/session/?q=sample-parcel-desk",
         "text=Where is my parcel?",
@@ -135,9 +135,14 @@ def take_pages(page: Page, password: str, kind: str) -> None:
 
 
 def visit(page: Page, address: str, *clicks: str) -> None:
+    """Open an address and click; "open " goes where a link leads, because a list of runs shows them beside it."""
     page.goto(address)
     for click in clicks:
-        page.locator(click).locator("visible=true").first.click()
+        found = page.locator(click.removeprefix("open ")).locator("visible=true").first
+        if click.startswith("open "):
+            page.goto(found.get_attribute("href") or "")
+        else:
+            found.click()
 
 
 def log_in(page: Page, password: str) -> None:
