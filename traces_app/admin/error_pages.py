@@ -233,7 +233,7 @@ def _failed(readable: Readable, chosen: Mapping[str, str], id_range: IdRange) ->
 
 
 def _row(group: Group, found: CountedGroups, kept: Mapping[str, str]) -> GroupRow:
-    chart = sparkline([group.steps[begin] or None for begin in found.beginnings])
+    chart = sparkline([group.steps[begin] or None for begin in found.beginnings], "top")
     calls = reverse("admin:traces_app_toolcall_changelist")
     query = {**kept, "status": "error", "error_group": group.id}
     return GroupRow(group=group, chart=chart, calls_url=f"{calls}?{urlencode(query)}")

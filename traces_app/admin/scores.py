@@ -261,7 +261,7 @@ def averages_context(request: HttpRequest, changelist: KeysetChangeList) -> dict
 
 def _average_row(named: NamedScores, changelist: KeysetChangeList) -> AverageRow:
     values = [average.value for average in named.steps.values()]
-    chart = sparkline(values, 1 if named.is_share else None)
+    chart = sparkline(values, "bottom", 1 if named.is_share else None)
     return AverageRow(named=named, chart=chart, url=changelist.get_query_string({"name": named.name}))
 
 

@@ -20,22 +20,11 @@ from traces_app.queries.change_point import LEAST_CALLS, Point, change_point
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Statistics, ToolFigures, statistics_in
 
 from .periods import Period
+from .sparklines import Sparkline, stacks
 
 CHANGE = 0.2
 """Relative change of a quantile from which the pages say that a tool got slower or faster."""
 MOST_TOOLS = 200
-_HEIGHT = 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A bar of a small chart in the units of its view box: finished calls at the bottom, failed ones on top."""
-
-    x: int
-    bottom_y: float
-    bottom_height: float
-    top_y: float
-    top_height: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +61,7 @@ class ToolRow:
     tool: Tool
     figures: Figures
     before: Figures | None
-    bars: list[Bar]
+    chart: Sparkline
     steps: Mapping[datetime, Figures]
     """Those of both periods, in the order of time."""
     links: tuple[str, str] | None
@@ -89,11 +78,6 @@ class ToolRow:
     @property
     def pending_url(self) -> str:
         return f"{self.calls_url}&status=pending" if self.links else ""
-
-    @property
-    def width(self) -> int:
-        """Width of the view box of the small chart."""
-        return 10 * len(self.bars)
 
     @property
     def finished(self) -> int:
@@ -252,7 +236,7 @@ def rows_of(
                 tool=tool,
                 figures=of_tool.whole,
                 before=before,
-                bars=_bars(found.now, of_tool),
+                chart=_chart(found.now, of_tool),
                 steps=found.steps(tool),
                 links=links_of(tool),
             )
@@ -266,20 +250,8 @@ def by_change(rows: Iterable[ToolRow]) -> list[ToolRow]:
     return sorted(by_name, key=lambda row: row.weight, reverse=True)
 
 
-def _bars(found: ToolFigures, of_tool: Statistics) -> list[Bar]:
-    """Return a bar for each step, to the scale of the step with most calls."""
+def _chart(found: ToolFigures, of_tool: Statistics) -> Sparkline:
+    """Return a bar for each step, its finished calls at the bottom and the failed ones on top."""
     most = max((step.calls for step in of_tool.steps.values()), default=0) or 1
-    bars = []
-    for index, begin in enumerate(found.beginnings()):
-        figures = of_tool.steps.get(begin, Figures())
-        bottom, top = (_HEIGHT * part / most for part in (figures.calls - figures.errors, figures.errors))
-        bars.append(
-            Bar(
-                x=10 * index,
-                bottom_y=round(_HEIGHT - bottom, 2),
-                bottom_height=round(bottom, 2),
-                top_y=round(_HEIGHT - bottom - top, 2),
-                top_height=round(top, 2),
-            )
-        )
-    return bars
+    of_steps = (of_tool.steps.get(begin, Figures()) for begin in found.beginnings())
+    return stacks([{"bottom": step.calls - step.errors, "top": step.errors} for step in of_steps], most)
