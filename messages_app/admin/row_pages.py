@@ -55,10 +55,11 @@ def read_rows(rows: ReadableRows[QuerySetKeys], request: PageRequest, read_keys:
     page = read_page(rows, request)
     if request.cursor is not None and page.previous is None:
         page = read_page(rows, replace(request, cursor=None))
-    return RowPage(rows=_rows_with(rows, page.ids, read_keys), next=_text(page.next), previous=_text(page.previous))
+    return RowPage(rows=rows_with(rows, page.ids, read_keys), next=_text(page.next), previous=_text(page.previous))
 
 
-def _rows_with(rows: ReadableRows[QuerySetKeys], keys: Sequence[Any], read_keys: ReadKeys) -> list[Any]:
+def rows_with(rows: ReadableRows[Any], keys: Sequence[Any], read_keys: ReadKeys) -> list[Any]:
+    """Return the rows with keys that were found, in their order."""
     found: dict[Any, Any] = {}
     for part in rows.ask(keys, read_keys):
         found |= part
@@ -118,7 +119,7 @@ def read_rows_by_time(
         keys.reverse()
     has_newer, has_older = (more, True) if newer else (cursor is not None, more)
     return RowPage(
-        rows=_rows_with(rows, [pk for _at, pk in keys], read_keys),
+        rows=rows_with(rows, [pk for _at, pk in keys], read_keys),
         next=str(TimeCursor(at=keys[-1][0], pk=keys[-1][1], newer=False)) if keys and has_older else None,
         previous=str(TimeCursor(at=keys[0][0], pk=keys[0][1], newer=True)) if keys and has_newer else None,
     )
@@ -144,7 +145,7 @@ def read_sorted(
         )
     )
     return RowPage(
-        rows=_rows_with(rows, [pk for _is_known, _value, pk in keys[:limit]], read_keys),
+        rows=rows_with(rows, [pk for _is_known, _value, pk in keys[:limit]], read_keys),
         next=str(number + 1) if len(keys) > limit else None,
         previous=str(number - 1) if number > 1 else None,
     )

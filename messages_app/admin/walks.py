@@ -7,7 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 
 from messages_app.sql.pagination import Cursor
 
@@ -36,10 +36,8 @@ def all_keys(model_admin: KeysetAdmin, request: HttpRequest, most: int) -> Itera
         parameters.pop(CURSOR, None)
         if cursor is not None:
             parameters[CURSOR] = cursor
-        page = copy(request)
-        page.GET = parameters  # type: ignore[assignment]  # nothing changes it
+        page = request_for(request, parameters)
         page.is_walk = True  # type: ignore[attr-defined]  # read only by `is_walk`
-        page.search_reached = None  # type: ignore[attr-defined]  # not that of the request
         found = model_admin.keyset_list(page)
         if found.was_stopped:
             raise TookTooLong
@@ -53,6 +51,14 @@ def all_keys(model_admin: KeysetAdmin, request: HttpRequest, most: int) -> Itera
         left -= len(keys)
         if cursor is None:
             return
+
+
+def request_for(request: HttpRequest, parameters: QueryDict) -> HttpRequest:
+    """Return a request of the same reader for a list with other parameters, of which nothing was read yet."""
+    page = copy(request)
+    page.GET = parameters  # type: ignore[assignment]  # nothing changes it
+    page.search_reached = None  # type: ignore[attr-defined]  # not that of the request
+    return page
 
 
 def is_walk(request: HttpRequest) -> bool:

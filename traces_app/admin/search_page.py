@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,8 +17,9 @@ from django.utils.translation import gettext_lazy
 
 from access_app.readable_pages import readable_on_page
 from messages_app.admin.columns import COLUMNS
-from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
+from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.list_rows import CHECKBOX, Column
+from messages_app.admin.walks import request_for
 from messages_app.models import Message, Session
 from traces_app.models import ToolCall
 
@@ -71,11 +71,9 @@ def _search(
 ) -> FoundList:
     of_model = admin.site.get_model_admin(model)
     assert isinstance(of_model, KeysetAdmin), "the lists are keyset lists"
-    page = copy(request)
     given = QueryDict(mutable=True)
     given.update({"q": query, **parameters})
-    page.GET = given  # type: ignore[assignment]  # nothing changes it later
-    found: KeysetChangeList = of_model.keyset_list(page)
+    found = of_model.keyset_list(request_for(request, given))
     found.list_display = [one for one in found.list_display if one != CHECKBOX]
     del given[COLUMNS]
     return FoundList(

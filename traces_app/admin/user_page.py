@@ -22,6 +22,7 @@ from access_app.readable import Readable
 from access_app.readable_pages import readable_on_page
 from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.row_pages import rows_with
 from messages_app.models import Message, Session
 from messages_app.safe_text import first_characters, one_line
 from messages_app.sql.batch import LIST_MS, Query, fetch
@@ -125,26 +126,20 @@ def _runs(readable: Readable, name: str) -> Sequence[ListedRun]:
     filters = MessageFilterSet(QueryDict(f"role={Message.Role.ASSISTANT}"), mask=None)
     filters.given["end_user"] = name
     rows = readable.rows(lambda db, scope: filters.found(db, scope, None))
-    keys = rows.keys(newest_first=True, limit=RUNS_LISTED)
-    listed: dict[Any, ListedRun] = {}
-    for found in rows.ask(keys, read_listed):
-        listed |= found
-    return [listed[key] for key in keys if key in listed]
+    return rows_with(rows, rows.keys(newest_first=True, limit=RUNS_LISTED), read_listed)
 
 
 def _sessions(readable: Readable, name: str) -> list[tuple[Any, str]]:
     filters = SessionFilterSet(QueryDict(), mask=None)
     filters.given["end_user"] = name
     rows = readable.rows(lambda db, scope: filters.found(db, scope))
-    keys = rows.keys(newest_first=True, limit=SESSIONS_LISTED)
 
-    def read(db: Database, some: list[Any]) -> list[Any]:
+    def read(db: Database, some: Sequence[Any]) -> dict[Any, Any]:
         named = db.rows(Session.objects).annotate(shown_title=first_characters("title", NAME_CHARACTERS + 1))
-        shown = named.only("external_id", "failure_count", "message_count", "created_at")
-        return list(shown.filter(pk__in=some))
+        return named.only("external_id", "failure_count", "message_count", "created_at").in_bulk(list(some))
 
-    sessions = {session.pk: session for part in rows.ask(keys, read) for session in part}
-    return [(sessions[key], session_name(sessions[key])) for key in keys if key in sessions]
+    sessions = rows_with(rows, rows.keys(newest_first=True, limit=SESSIONS_LISTED), read)
+    return [(session, session_name(session)) for session in sessions]
 
 
 def _errors(readable: Readable, name: str, kept: dict[str, str]) -> list[GroupRow]:
