@@ -81,6 +81,12 @@ class IdRange(Struct, frozen=True, kw_only=True):
         return IdRange(lower=lower, upper=upper)
 
 
+def ids_below(keys: Collection[UUID]) -> dict[str, UUID]:
+    """Return filter arguments for rows below messages with these keys, or rows of their times: their periods, so that others are not
+    read. There is one key at least."""
+    return IdRange(lower=min(keys), upper=max(keys)).periods_of("pk")
+
+
 def newest_id(name: str) -> Cast:
     """Return the aggregate of the greatest id in a field. PostgreSQL before version 18 has no max(uuid), and a text would be masked."""
     return Cast(Max(Cast(name, TextField())), UUIDField())

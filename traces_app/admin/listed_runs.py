@@ -74,9 +74,7 @@ def endings(runs: Iterable[Any]) -> dict[UUID, Ending]:
 
 def _deciding_errors(db: Database, runs: Iterable[Message]) -> dict[UUID, str]:
     """Return the error of the call that decided, of the runs that have one. One query, and four for runs of which it is not stored yet."""
-    with_failures = [run for run in runs if run.failure_count]
-    stored = {run.pk: run.decided_by for run in with_failures if run.decided_by is not None}
-    found = stored | deciding_calls(db, [run for run in with_failures if run.pk not in stored])
+    found = deciding_calls(db, [run for run in runs if run.failure_count])
     calls = {key: call for key, call in found.items() if call != NONE_DECIDED}
     results = db.rows(ToolResult.objects).filter(pk__in=list(calls.values()))
     errors = dict(results.values_list("pk", first_characters("error", ERROR_CHARACTERS))) if calls else {}

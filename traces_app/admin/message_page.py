@@ -22,6 +22,7 @@ from messages_app.safe_text import for_scripts, one_line
 from messages_app.waiting import waiting_words
 from traces_app.queries.contexts import step_with_input
 from traces_app.queries.questions import near_good_run
+from traces_app.queries.runs.deciding import stored_decision
 from traces_app.queries.runs.outcome import outcome_of_run, quiet_since
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.waiting import waiting_calls
@@ -105,6 +106,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         page=int(page) if page.isdecimal() and len(page) < 6 else 1,
         call=as_uuid(wanted),
         open_all=request.GET.get("open") == "all",
+        decided_by=stored_decision(message),
     )
     # The answer, too, is a row of the path.
     if wanted and as_uuid(wanted) != message.pk and (as_uuid(wanted) is None or run.lacks_wanted):

@@ -11,6 +11,7 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
 from traces_app.queries.questions import near_good_run
+from traces_app.queries.runs.deciding import stored_decision
 from traces_app.queries.runs.outcome import Outcome
 
 from .listed_runs import read_listed
@@ -24,7 +25,7 @@ def send_peek(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) 
     listed = read_listed(db, [message_id]).get(message_id) if sees(model_admin, request, message_id) else None
     if listed is None:
         raise Http404
-    run = read_run(db, message_id) if listed.run.failure_count else None
+    run = read_run(db, message_id, decided_by=stored_decision(listed.run)) if listed.run.failure_count else None
     context = {
         "opts": model_admin.opts,
         "listed": listed,

@@ -26,7 +26,7 @@ from django.utils.translation import ngettext
 from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.visibility import ProjectScope
-from messages_app.models import Message, Session
+from messages_app.models import NONE_DECIDED, Message, Session
 from messages_app.safe_text import (
     Excerpt,
     excerpt,
@@ -38,18 +38,17 @@ from messages_app.safe_text import (
     tokens_by_kind,
     tokens_with_cached,
 )
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, ids_below
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.filters import CallFilterSet
-from traces_app.queries.runs.deciding import EndedCall, deciding_failures
+from traces_app.queries.runs.deciding import EndedCall, deciding_failures, stored_decision
 from traces_app.queries.runs.reading_order import reading_order
 from traces_app.queries.runs.telling_texts import telling_line
 from traces_app.queries.usage import ALL_TOKENS, IS_UNPRICED
 from tracesite_sdk.normalize import pricing
 from tracesite_sdk.records import ids
 
-from .conversation import ids_below
 from .run_tree import (
     CallNode,
     CallTexts,
@@ -127,9 +126,18 @@ class RunPage:
 
 
 def read_run(
-    db: Database, message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False
+    db: Database,
+    message_id: UUID,
+    *,
+    page: int = 1,
+    call: UUID | None = None,
+    open_all: bool = False,
+    decided_by: UUID | None = None,
 ) -> RunPage:
-    """Return page `page` of the run of a message, or the page that shows `call`. At most ten queries."""
+    """Return page `page` of the run of a message, or the page that shows `call`. At most ten queries.
+
+    `decided_by` is the `stored_decision` of the run; without it the call that decided is computed.
+    """
     run = _skeleton(db, message_id)
     numbers = page_numbers(run.depths)
     pages = max(numbers, default=1)
@@ -145,7 +153,7 @@ def read_run(
     here = wanted if wanted is not None else on_page[0] if number > 1 else 0
     before = bisect_left(failed, here)
     around = failed[max(before - 1, 0) : before + 2]
-    deciding = _deciding(db, run)
+    deciding = _deciding(db, run, decided_by)
     named = _failures(db, run, {*failed[:FAILURES_NAMED], *around, *([] if deciding is None else [deciding])}, numbers)
     return RunPage(
         steps=steps,
@@ -166,7 +174,7 @@ def read_deciding_failure(db: Database, message_id: UUID) -> UUID | None:
     run = _skeleton(db, message_id)
     if not run.failed:
         return None
-    deciding = _deciding(db, run)
+    deciding = _deciding(db, run, None)
     key: UUID = run.rows[run.failed[0] if deciding is None else deciding][0]
     return key
 
@@ -176,14 +184,16 @@ def deciding_failure_of(db: Database, run: Message) -> Failure | None:
     if not run.failure_count:
         return None
     skeleton = _skeleton(db, run.pk)
-    place = _deciding(db, skeleton)
+    place = _deciding(db, skeleton, stored_decision(run))
     return None if place is None else _failures(db, skeleton, [place], page_numbers(skeleton.depths))[place]
 
 
-def _deciding(db: Database, run: _Skeleton) -> int | None:
-    """Return the place of the failed call that decided how the run ended. Two queries, or none without failures."""
-    if not run.failed:
+def _deciding(db: Database, run: _Skeleton, stored: UUID | None) -> int | None:
+    """Return the place of the failed call that decided how the run ended. Two queries, or none without failures or if it is stored."""
+    if not run.failed or stored == NONE_DECIDED:
         return None
+    if stored is not None and (place := run.place_of(stored)) is not None:
+        return place
     failed_tools = {run.rows[place][4] for place in run.failed}
     tools = dict(db.rows(Tool.objects).filter(pk__in=failed_tools).values_list("pk", "name"))
     calls = [

@@ -19,13 +19,13 @@ from access_app.encryption.keys import encrypting_projects
 from messages_app.change_log import Kind, Reader, log_all, may_wait, move, next_changes, place_of, turn_of
 from messages_app.models import ChangeReader, Message
 from messages_app.sql.batch import Query
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, ids_below
 from messages_app.sql.partitions import make_periods, periods_of
 from messages_app.sql.periods import period_at
 from traces_app.ingest.partitions import TABLES
 from traces_app.models import ToolCall
 from traces_app.queries.error_patterns import ENCRYPTED, form, pattern_of
-from traces_app.queries.runs.deciding import deciding_calls
+from traces_app.queries.runs.deciding import decide
 from traces_app.queries.runs.outcome import RULE
 from tracesite_sdk.records import ids
 
@@ -146,9 +146,10 @@ def _deciding(db: Database, message_ids: Collection[UUID]) -> dict[UUID, UUID]:
     """Return the calls that decided how those of the messages ended that have failures. An open run is written again before it ends."""
     if not message_ids:
         return {}
-    within = IdRange(lower=min(message_ids), upper=max(message_ids)).periods_of("pk")
-    ended = db.rows(Message.with_deleted).filter(pk__in=message_ids, is_completed=True, failure_count__gt=0, **within)
-    return deciding_calls(db, ended.only("step_count", "call_count").order_by("pk"))
+    ended = db.rows(Message.with_deleted).filter(
+        pk__in=message_ids, is_completed=True, failure_count__gt=0, **ids_below(message_ids)
+    )
+    return decide(db, ended.only("step_count", "call_count").order_by("pk"))
 
 
 def _store_deciding(db: Database, deciding: Mapping[UUID, UUID]) -> None:

@@ -24,10 +24,10 @@ from messages_app import interruptions, writes
 from messages_app.models import Message, Reference, Session
 from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
-from traces_app.admin import listed_runs
 from traces_app.events.store import record_events
 from traces_app.maintenance.error_patterns import store_patterns
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
+from traces_app.queries.runs import deciding
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.schemas.contexts import ContextKind
 from tracesite_sdk import records
@@ -305,7 +305,7 @@ def test_lists_have_the_outcomes_of_the_pages_of_runs(
         assert f"outcome-{expected[run.session.title].lower()}" in html_of(staff.get(page_of(run.pk)))
     # Until it is stored, which call decided is read for the page.
     store_patterns(primary, patience=timedelta())
-    monkeypatch.setattr(listed_runs, "deciding_calls", lambda _db, runs: dict(zip(runs, (), strict=True)))
+    monkeypatch.setattr(deciding, "decide", lambda _db, runs: dict(zip(runs, (), strict=True)))
     assert of_sessions() == expected
     for outcome in Outcome:
         filtered = outcomes(f"{MESSAGES}?role=assistant&outcome={outcome}")

@@ -33,6 +33,7 @@ from traces_app.models import ErrorPattern, ToolCall, ToolResult
 from traces_app.queries.error_groups import error_groups
 from traces_app.queries.error_patterns import with_patterns
 from traces_app.queries.filters import ErrorFilterSet
+from traces_app.queries.runs.deciding import deciding_calls
 
 FULL, GONE = "ValueError('disk 7 is full')", "key 3f2b8c0e-1111-4222-8333-944455556666 is gone"
 FULL_PATTERN, GONE_PATTERN = "ValueError: disk # is full", "key # is gone"
@@ -103,6 +104,11 @@ def test_failure_that_decided_is_stored_of_ended_runs(keeper: None, project: Pro
     store(project, run("good", FULL, GONE), run("open", FULL, is_completed=True))
     read()
     assert decided() == expected | {"good": GONE, "open": FULL}
+    opened = Message.objects.get(external_id="open")
+    assert deciding_calls(primary, [opened]) == {opened.pk: opened.decided_by}
+    Message.objects.filter(pk=opened.pk).update(is_completed=False, decided_by=NONE_DECIDED)
+    again = Message.objects.get(pk=opened.pk)
+    assert deciding_calls(primary, [again]) == {opened.pk: opened.decided_by}, "what is stored is of before"
 
 
 @pytest.mark.django_db

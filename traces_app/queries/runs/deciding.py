@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 from access_app.db import Database
 from messages_app.models import NONE_DECIDED, Message
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, Tool, ToolCall
 
 from .outcome import CallFact, deciding_failure
@@ -43,8 +43,20 @@ class EndedCall(NamedTuple):
 def deciding_calls(db: Database, runs: Iterable[Message]) -> dict[UUID, UUID]:
     """Return the failed call that decided how each run ended, by the id of the run; NONE_DECIDED if there is none.
 
-    `runs` may be of any columns that have the counts of steps, calls and failures. Four queries for each ROWS_READ rows.
+    It is as stored, and computed where that is not known yet. `runs` may be of any columns that have the counts of steps, calls and
+    failures.
     """
+    known = {run.pk: stored for run in runs if (stored := stored_decision(run)) is not None}
+    return known | decide(db, [run for run in runs if run.pk not in known])
+
+
+def stored_decision(run: Message) -> UUID | None:
+    """Return the stored call that decided, or NONE_DECIDED; None if it is not known. That of a run that was opened again is old."""
+    return run.decided_by if run.is_completed else None
+
+
+def decide(db: Database, runs: Iterable[Message]) -> dict[UUID, UUID]:
+    """Return the same from the calls of the runs. Four queries for each ROWS_READ rows."""
     found = {}
     for some in _batches(runs):
         if sum(map(_size, some)) > ROWS_READ:
@@ -103,14 +115,14 @@ def _batches(runs: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 def _last_failed(db: Database, run: UUID) -> UUID:
-    failed = db.rows(ToolCall.with_deleted).filter(message_id=run, status=ToolCall.Status.ERROR, **_below([run]))
+    failed = db.rows(ToolCall.with_deleted).filter(message_id=run, status=ToolCall.Status.ERROR, **ids_below([run]))
     last: UUID | None = failed.order_by("-pk").values_list("pk", flat=True).first()
     return last or NONE_DECIDED
 
 
 def _ended_calls(db: Database, runs: Collection[UUID]) -> dict[UUID, list[EndedCall]]:
     """Return the calls of runs in reading order, without their arguments. Three queries."""
-    below = {"message_id__in": list(runs), **_below(runs)}
+    below = {"message_id__in": list(runs), **ids_below(runs)}
     steps: dict[UUID, list[Any]] = defaultdict(list)
     calls: dict[UUID, list[Any]] = defaultdict(list)
     for row in (
@@ -145,7 +157,3 @@ def _in_order(steps: Sequence[Any], calls: Sequence[Any], tools: Mapping[int, st
         EndedCall(place, call, tools[tool], status == ToolCall.Status.ERROR, status == ToolCall.Status.PENDING)
         for place, (_run, call, _step, _parent, status, tool) in enumerate(in_order)
     ]
-
-
-def _below(runs: Collection[UUID]) -> dict[str, UUID]:
-    return IdRange(lower=min(runs), upper=max(runs)).periods_of("pk")
