@@ -35,7 +35,7 @@ OF_ANY_DATABASE = ("access_app/db/",)
 MANAGERS = ("objects", "with_deleted", "_base_manager", "_default_manager")
 OF_THE_PRIMARY = {"SavedView", "ListColumns", "ModelPrice", "MaskingRun", "ErrorGroupState"}
 # These build subqueries, or rows that their callers hand a database.
-OF_NO_DATABASE = {"calls_in", "steps_with", "scores_with", "with_outcome", "_steps", "_results"}
+OF_NO_DATABASE = {"calls_in", "steps_with", "scores_with", "sessions_of", "_steps", "_results"}
 # What knows that some projects have databases of their own: the list of them, the router, what divides and merges, and the work of
 # operators. Everything else is handed a Database or a Readable.
 SEVERAL_DATABASES = re.compile(

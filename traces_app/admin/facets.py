@@ -1,6 +1,6 @@
 """Facets: the values that the rows of a list have, with how many rows have each, as links that filter by them.
 
-The newest COUNTED_ROWS that pass the other filters are counted. It comes after the page (list.js), so that this need not wait; without
+The newest COUNTED_ROWS that pass the other filters are counted. It comes after the page (facets.js), so that this need not wait; without
 JavaScript the same filters are in the panel above the rows.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db import OperationalError
-from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, Sum, Value, When
+from django.db.models import Case, CharField, Count, Q, QuerySet, Sum, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.text import capfirst
@@ -27,12 +26,12 @@ from access_app.db import Database
 from access_app.db.conflicts import was_stopped
 from messages_app.admin.filters import CURSOR, BarFilter, NameFilter, WordListFilter
 from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
-from messages_app.admin.walks import ROWS_AT_A_TIME
+from messages_app.admin.walks import ROWS_AT_A_TIME, request_for
 from messages_app.models import Message, Session
 from messages_app.safe_text import cost, is_plain
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, ToolCall
-from traces_app.queries.filters import with_outcome
+from traces_app.queries.filters import sessions_of
 from traces_app.queries.runs.outcome import CONDITIONS, Outcome
 
 from .text_search import is_searched
@@ -86,14 +85,12 @@ def _counted(
     model_admin: KeysetAdmin, request: HttpRequest, counts: Mapping[str, CountValues], without: str = CURSOR
 ) -> tuple[KeysetChangeList, _Counting]:
     """Return the list of a request, but for one parameter, and what was counted of it."""
-    page = copy(request)
     parameters = request.GET.copy()
     for name in (CURSOR, without):
         parameters.pop(name, None)
-    page.GET = parameters  # type: ignore[assignment]  # nothing changes it
+    page = request_for(request, parameters)
     # A search finds as many as a page needs, and those of walks are the longest.
     page.is_walk = is_searched(request)  # type: ignore[attr-defined]
-    page.search_reached = None  # type: ignore[attr-defined]
     counting = _Counting(counts, most=ROWS_AT_A_TIME if is_searched(request) else COUNTED_ROWS)
     page.counting = counting  # type: ignore[attr-defined]
     page.changelist = _CountedList  # type: ignore[attr-defined]  # read by KeysetAdmin.get_changelist
@@ -129,7 +126,7 @@ def _context(model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
             for name in of_list
             if name in specs and (facet := _facet(found, specs[name], values.get(name, {}))).values
         ],
-        "sums": _in_words(model_admin, counting),
+        "sums": _in_words(counting),
         "names": [
             (spec.parameter_name, spec.suggestions()) for spec in found.bar_filters if isinstance(spec, NameFilter)
         ],
@@ -139,12 +136,11 @@ def _context(model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
 def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts) -> Facet:
     name = spec.parameter_name
     words = spec.words if isinstance(spec, WordListFilter) else None
-    known = [value for value in counts if value and (words is not None or is_plain(value))]
     if words is not None:
         known = [value for value in words if value in counts]
     else:
-        known.sort(key=lambda value: (-counts[value], value))
-        known = known[:VALUES_SHOWN]
+        plain = (value for value in counts if value and is_plain(value))
+        known = sorted(plain, key=lambda value: (-counts[value], value))[:VALUES_SHOWN]
     if spec.value and spec.value not in known:
         known.insert(0, spec.value)
     return Facet(
@@ -166,25 +162,20 @@ def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts) -> Facet:
 # --- Counts -----------------------------------------------------------------------------------------------------------
 
 
-def _below(keys: Sequence[Any]) -> dict[str, Any]:
-    return {"message_id__in": keys, **IdRange(lower=min(keys), upper=max(keys)).periods_of("pk")}
-
-
 def _outcomes(db: Database, keys: Sequence[Any]) -> Counts:
     rows = db.rows(Message.with_deleted).filter(pk__in=keys, role=Message.Role.ASSISTANT)
-    ended = Case(
-        *(When(condition, then=Value(one.value)) for one, condition in CONDITIONS.items()), output_field=CharField()
-    )
-    return dict(rows.order_by().annotate(ended=ended).values_list("ended").annotate(Count("pk")))
+    return _by_outcome(rows, CONDITIONS)
 
 
 def _outcomes_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
-    rows = db.rows(Session.with_deleted).filter(pk__in=keys).order_by()
+    return _by_outcome(db.rows(Session.with_deleted).filter(pk__in=keys), {one: sessions_of(one) for one in Outcome})
+
+
+def _by_outcome(rows: QuerySet[Any], conditions: Mapping[Outcome, Q]) -> Counts:
     ended = Case(
-        *(When(Exists(with_outcome(rows, one).filter(pk=OuterRef("pk"))), then=Value(one.value)) for one in Outcome),
-        output_field=CharField(),
+        *(When(condition, then=Value(one.value)) for one, condition in conditions.items()), output_field=CharField()
     )
-    return dict(rows.annotate(ended=ended).values_list("ended").annotate(Count("pk")))
+    return dict(rows.order_by().annotate(ended=ended).values_list("ended").annotate(Count("pk")))
 
 
 def _of_rows(model: type[Message] | type[Session] | type[ToolCall], column: str) -> CountValues:
@@ -197,27 +188,28 @@ def _of_rows(model: type[Message] | type[Session] | type[ToolCall], column: str)
 
 def _of_steps(column: str) -> CountValues:
     def count(db: Database, keys: Sequence[Any]) -> Counts:
-        steps = db.rows(AgentStep.with_deleted).filter(**_below(keys)).exclude(**{column: ""})
+        steps = db.rows(AgentStep.with_deleted).filter(message_id__in=keys, **ids_below(keys)).exclude(**{column: ""})
         return dict(steps.order_by().values_list(column).annotate(Count("message_id", distinct=True)))
 
     return count
 
 
 def _tools(db: Database, keys: Sequence[Any]) -> Counts:
-    calls = db.rows(ToolCall.with_deleted).filter(**_below(keys))
+    calls = db.rows(ToolCall.with_deleted).filter(message_id__in=keys, **ids_below(keys))
     return dict(calls.order_by().values_list("tool__name").annotate(Count("message_id", distinct=True)))
 
 
 def _sums_of_runs(db: Database, keys: Sequence[Any]) -> Counts:
-    rows = db.rows(Message.with_deleted).filter(pk__in=keys)
-    failed = Count("pk", filter=CONDITIONS[Outcome.FAILED])
-    return {name: value or 0 for name, value in rows.aggregate(failed=failed, cost=Sum("cost")).items()}
+    return _sums(db.rows(Message.with_deleted).filter(pk__in=keys), CONDITIONS[Outcome.FAILED])
 
 
 def _sums_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
-    rows = db.rows(Session.with_deleted).filter(pk__in=keys)
-    failed = with_outcome(rows, Outcome.FAILED).count()
-    return {"failed": failed, "cost": rows.aggregate(cost=Sum("cost"))["cost"] or 0}
+    return _sums(db.rows(Session.with_deleted).filter(pk__in=keys), sessions_of(Outcome.FAILED))
+
+
+def _sums(rows: QuerySet[Any], has_failed: Q) -> Counts:
+    sums = rows.aggregate(failed=Count("pk", filter=has_failed), cost=Sum("cost"))
+    return {name: value or 0 for name, value in sums.items()}
 
 
 def _sums_of_calls(db: Database, keys: Sequence[Any]) -> Counts:
@@ -246,7 +238,7 @@ FACETS: Mapping[Any, Mapping[str, CountValues]] = {
 SUMS: Mapping[Any, CountValues] = {Message: _sums_of_runs, Session: _sums_of_sessions, ToolCall: _sums_of_calls}
 
 
-def _in_words(model_admin: KeysetAdmin, counting: _Counting) -> str:
+def _in_words(counting: _Counting) -> str:
     """Return how many rows the list has, how many of them failed and what they cost: "41 runs · 8 failed · $18.40"."""
     sums = counting.found.get(_SUMS, Counter())
     number = f"{min(counting.rows, counting.most):,}"

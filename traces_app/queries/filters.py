@@ -70,11 +70,11 @@ def calls_in(ids: IdRange) -> ToolCallQuerySet:
     return ToolCall.with_deleted.order_by().filter(**ids.periods_of("pk"))
 
 
-def with_outcome(sessions: Any, outcome: Outcome) -> Any:
-    """Return the sessions of which a list shows this outcome: that of their newest run, otherwise what their status says."""
+def sessions_of(outcome: Outcome) -> Q:
+    """Return the condition on sessions of which a list shows this outcome: that of their newest run, otherwise what their status says."""
     newest = Message.objects.filter(pk=OuterRef("last_run_id"))
     said = [status for status, meaning in OF_STATUS.items() if meaning == outcome]
-    return sessions.filter(Exists(newest.filter(CONDITIONS[outcome])) | Q(~Exists(newest), status__in=said))
+    return Q(Exists(newest.filter(CONDITIONS[outcome]))) | Q(~Exists(newest), status__in=said)
 
 
 def with_health(messages: MessageQuerySet, flag: str, ids: IdRange) -> MessageQuerySet:
@@ -147,7 +147,7 @@ class SessionFilterSet(filters.SessionFilterSet):
         # Not limited to the ids of the page, because a session may have later steps and calls.
         of_session = {"message__session_id": OuterRef("pk"), "message__deleted_at__isnull": True}
         if outcome := others.pop("outcome", None):
-            rows = with_outcome(rows, Outcome(outcome))
+            rows = rows.filter(sessions_of(Outcome(outcome)))
         if tools := _take(others, "tool"):
             rows = rows.filter(Exists(calls_in(EVERY_ID).filter(tool_id__in=tools["tool"], **of_session)))
         if steps := _take(others, "model", "agent"):
