@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,10 +20,8 @@ from messages_app.admin.row_pages import ReadKeys, RowPage, read_rows
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
-from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys
-from messages_app.sql.periods import Period
+from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys, ids_below
 from traces_app.queries.runs.telling_texts import plain, telling_line
-from tracesite_sdk.records import ids
 
 from .display_text import without_tool_json
 from .workflow_plan import PlannedAgent, layers_of
@@ -340,12 +338,6 @@ def _json_columns(names: Sequence[str]) -> dict[str, Any]:
 def _filled(row: Any, names: Sequence[str]) -> list[tuple[str, Excerpt]]:
     texts = ((name, json_excerpt(getattr(row, f"shown_{name}"), getattr(row, f"{name}_bytes"))) for name in names)
     return [(name, text) for name, text in texts if text]
-
-
-def ids_below(messages: Collection[UUID]) -> dict[str, UUID]:
-    """Return filter arguments for rows below `messages`: their periods, so that others are not read."""
-    first, last = (Period.of(ids.created_at_of(end)) for end in (min(messages), max(messages)))
-    return {"pk__gte": first.first_id, "pk__lt": last.after_id}
 
 
 def _passages(db: Database, message: Message) -> list[Passage]:

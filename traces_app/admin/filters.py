@@ -33,14 +33,13 @@ from messages_app.admin.filters import (
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.safe_text import is_plain
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, ids_below
 from traces_app.models import Tool, ToolCall
 from traces_app.queries.error_groups import pattern_of_call
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet, SessionFilterSet
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.step_names import StepNames, newest_names
 
-from .conversation import ids_below
 from .flag_labels import FLAG_LABELS
 from .list_filters import DurationFilter, MessageUserFilter
 

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.db import Database
 from messages_app.models import Message
+from messages_app.sql.pagination import ids_below
 from traces_app.models import ToolCall
 from tracesite_sdk.records.health_flags import (
     EMPTY_TOOL_NAME,
@@ -30,8 +31,6 @@ from tracesite_sdk.records.health_flags import (
     TRUNCATED,
 )
 from tracesite_sdk.records.losses import counts_of
-
-from .conversation import ids_below
 
 FLAG_LABELS: Mapping[str, Any] = {
     INTERRUPTED: gettext_lazy("interrupted"),

@@ -22,6 +22,7 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters, pretty_json
+from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.contexts import InputsTooLarge, inputs, step_with_input
 from traces_app.queries.schemas.contexts import ModelInput
@@ -29,7 +30,6 @@ from tracesite_sdk.normalize import pricing
 from tracesite_sdk.normalize.json_values import fields, items, text
 from tracesite_sdk.transcripts.parsing.message_shapes import ParsedMessage, messages_in
 
-from .conversation import ids_below
 from .run_page import steps_with_texts, url_in_run, words_of_tokens
 
 MOST_ITEMS = 500

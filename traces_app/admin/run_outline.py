@@ -50,6 +50,7 @@ from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid, ids_of_message, message_of_page
 from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
+from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.questions import last_good_run
 from traces_app.queries.runs.deciding import COMMANDS_COMPARED, telling_arguments
@@ -58,7 +59,6 @@ from traces_app.queries.runs.telling import telling_argument
 from traces_app.queries.runs.telling_texts import cut_in_middle, note_of_result, plain, telling_line
 from tracesite_sdk.spans.conversation import SPAN_ID
 
-from .conversation import ids_below
 from .critical_path import CriticalPath, critical_path
 from .run_page import (
     FIRST_ROWS,

@@ -23,7 +23,7 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
 from messages_app.queries import FoundSession, session_of_page
 from messages_app.safe_text import one_line
-from messages_app.sql.pagination import Cursor
+from messages_app.sql.pagination import Cursor, ids_below
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.search.found import Hit
 from traces_app.queries.search.in_run import OF_SESSION
@@ -32,7 +32,7 @@ from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
-from .conversation import ids_below, ids_of_conversation, place_in_conversation
+from .conversation import ids_of_conversation, place_in_conversation
 from .run_outline import NAME_CHARACTERS
 from .run_page import SKELETON_ROWS
 from .run_search import TermMatch, place_of, search_runs

@@ -23,12 +23,12 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page, session_of_page
 from messages_app.safe_text import Excerpt, duration, excerpt, one_line
+from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, ToolCall
 from traces_app.spans.stored import spans_of, traces_of, within
 from tracesite_sdk.spans.conversation import SPAN_ID, TRACE_ID
 from tracesite_sdk.spans.span import Attributes, Span
 
-from .conversation import ids_below
 from .input_page import pretty
 from .labels import context_in_session
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from access_app.db import Database
 from access_app.readable import ReadableRows
 from messages_app.sql.batch import LIST_MS, Query, fetch
-from messages_app.sql.pagination import IdRange, ListRows
+from messages_app.sql.pagination import ListRows, ids_below
 from traces_app.models import AgentStep, Score
 from tracesite_sdk.records import ids
 
@@ -97,8 +97,7 @@ def _read(db: Database, keys: Sequence[UUID]) -> tuple[list[Any], _Runs]:
     messages = sorted({row[-1] for row in read if row[-1] is not None})
     runs: dict[UUID, tuple[set[str], set[str]]] = {message: (set(), set()) for message in messages}
     if messages:
-        within = IdRange(lower=messages[0], upper=UUID(int=messages[-1].int + 1))
-        steps = db.rows(AgentStep.with_deleted).filter(message_id__in=messages, **within.periods_of("pk")).order_by()
+        steps = db.rows(AgentStep.with_deleted).filter(message_id__in=messages, **ids_below(messages)).order_by()
         named = steps.values_list("message_id", "agent_name", "model").distinct()
         (found,) = fetch(db, [Query.of(named)], at_most_ms=LIST_MS)
         for message, agent, model in found:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from access_app.db import Database
 from messages_app.models import Message
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import IdRange, ids_below
 from messages_app.sql.snapshot import one_snapshot
 from traces_app.models import ToolCall
 
@@ -274,7 +274,7 @@ class _Search:
     def _unindexed_candidates(self, messages: Sequence[UUID]) -> NDArray[np.bytes_]:
         rows: Iterable[UUID] = messages
         if self.unit == "call":
-            periods = IdRange(lower=min(messages), upper=UUID(int=max(messages).int + 1)).periods_of("pk")
+            periods = ids_below(messages)
             calls = self.db.rows(ToolCall.with_deleted).filter(message_id__in=messages, **periods).order_by()
             rows = calls.values_list("pk", flat=True)
         return self._within(np.array([row.bytes for row in rows], dtype="S16"))
@@ -340,7 +340,7 @@ class _Search:
             session_of = {message: session for session, some in left.items() for message in some[:count]}
             if not session_of:
                 return
-            periods = IdRange(lower=min(session_of), upper=UUID(int=max(session_of).int + 1)).periods_of("pk")
+            periods = ids_below(session_of)
             # Whether the session is deleted is for its list to decide.
             alive = (
                 self.db.rows(Message.with_deleted)

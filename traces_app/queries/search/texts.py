@@ -22,7 +22,7 @@ from access_app.encryption.keys import encrypting_projects
 from messages_app.change_log import Reader, unread
 from messages_app.models import ChangeReader, Message, Reference
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.pagination import IdRange
+from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, Event, ToolCall
 
 MOST_CHARACTERS = 100_000
@@ -151,7 +151,7 @@ def sessions_of(db: Database, message_ids: Collection[UUID]) -> dict[UUID, UUID]
     """Return the session of each of the messages that exist."""
     if not message_ids:
         return {}
-    periods = IdRange(lower=min(message_ids), upper=UUID(int=max(message_ids).int + 1)).periods_of("pk")
+    periods = ids_below(message_ids)
     messages = db.rows(Message.with_deleted).order_by().filter(pk__in=message_ids, **periods)
     return dict(messages.values_list("pk", "session_id"))
 
@@ -192,7 +192,7 @@ def _unescaped(match: re.Match[str]) -> str:
 def _texts(db: Database, kind: Kind, source: Source, column: str, row_ids: Collection[UUID]) -> Iterator[RowTexts]:
     if not row_ids:
         return
-    within: dict[str, Any] = IdRange(lower=min(row_ids), upper=UUID(int=max(row_ids).int + 1)).periods_of("pk")
+    within: dict[str, Any] = ids_below(row_ids)
     if source.by_session and column == source.message:
         within["session_id__in"] = set(sessions_of(db, row_ids).values())
     # JSON comes as text, because it may be nested more deeply than Python decodes. A whole value may have 64 MB.
