@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from access_app.models import Project
 from tests.chromium import needs_chromium
@@ -28,58 +29,55 @@ def runs(transactional_db: None) -> None:
         store(project, question(content=f"question {name}"), run, external_id=name)
 
 
-def test_panel_of_a_run_is_gone_through_by_keyboard(
-    runs: None, session_key: str, browser: Browser, live_server: Any
-) -> None:
+@pytest.fixture
+def page(runs: None, session_key: str, browser: Browser, live_server: Any) -> Iterator[Page]:
+    """The list of the runs in a wide window, which has no errors."""
     for context in browse(browser, session_key, live_server.url):
-        page, complaints = watched(context)
-        page.set_viewport_size(WIDE)
-        page.goto(RUNS)
-        rows = page.locator("#result_list tbody tr")
-        rows.nth(0).locator("th a").click()
-        panel = page.get_by_role("complementary", name="The selected run")
-        first = rows.nth(0).locator("th a").inner_text().splitlines()[0]
-        expect(panel.get_by_role("heading", name=first)).to_be_visible()
-        beside, table = panel.bounding_box(), page.locator("#result_list").bounding_box()
-        assert beside is not None and table is not None
-        assert beside["x"] >= table["x"] + table["width"] and beside["y"] < 200
-        page.keyboard.press("ArrowDown")
-        second = rows.nth(1).locator("th a").inner_text().splitlines()[0]
-        expect(panel.get_by_role("heading", name=second)).to_be_visible()
-        page.keyboard.press("k")
-        expect(panel.get_by_role("heading", name=first)).to_be_visible()
-        assert "#peek-" in page.url
-        page.reload()
-        expect(panel.get_by_role("heading", name=first)).to_be_visible()
-        page.keyboard.press("Escape")
-        expect(panel).to_have_count(0)
-        assert "#" not in page.url
-        rows.filter(has_text="question two").locator("td").nth(3).click()
-        expect(panel.get_by_text("Why it failed")).to_be_visible()
-        panel.get_by_role("link", name="tool_two").click()
-        page.wait_for_url("**/change/?call=*")
-        page.set_viewport_size(NARROW)
-        page.goto(RUNS)
-        rows.nth(0).locator("th a").click()
-        page.wait_for_url("**/change/**")
+        opened, complaints = watched(context)
+        opened.set_viewport_size(WIDE)
+        opened.goto(RUNS)
+        yield opened
         assert complaints == []
 
 
-def test_facets_filter_and_complete_the_search(
-    runs: None, session_key: str, browser: Browser, live_server: Any
-) -> None:
-    for context in browse(browser, session_key, live_server.url):
-        page, complaints = watched(context)
-        page.set_viewport_size(WIDE)
-        page.goto(RUNS)
-        facets = page.get_by_role("navigation", name="Filters with counts")
-        expect(facets.get_by_text("3 in all · 1 failed")).to_be_visible()
-        page.locator("#searchbar").fill("outc")
-        expect(page.locator("#search-words option").first).to_have_attribute("value", "outcome:failed ")
-        page.locator("#searchbar").fill("outcome:failed")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**outcome=failed**")
-        expect(page.locator("#result_list tbody tr")).to_have_count(1)
-        facets.get_by_role("link", name="Failed").click()
-        expect(page.locator("#result_list tbody tr")).to_have_count(3)
-        assert complaints == []
+def test_panel_of_a_run_is_gone_through_by_keyboard(page: Page) -> None:
+    rows = page.locator("#result_list tbody tr")
+    rows.nth(0).locator("th a").click()
+    panel = page.get_by_role("complementary", name="The selected run")
+    first = rows.nth(0).locator("th a").inner_text().splitlines()[0]
+    expect(panel.get_by_role("heading", name=first)).to_be_visible()
+    beside, table = panel.bounding_box(), page.locator("#result_list").bounding_box()
+    assert beside is not None and table is not None
+    assert beside["x"] >= table["x"] + table["width"] and beside["y"] < 200
+    page.keyboard.press("ArrowDown")
+    second = rows.nth(1).locator("th a").inner_text().splitlines()[0]
+    expect(panel.get_by_role("heading", name=second)).to_be_visible()
+    page.keyboard.press("k")
+    expect(panel.get_by_role("heading", name=first)).to_be_visible()
+    assert "#peek-" in page.url
+    page.reload()
+    expect(panel.get_by_role("heading", name=first)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
+    assert "#" not in page.url
+    rows.filter(has_text="question two").locator("td").nth(3).click()
+    expect(panel.get_by_text("Why it failed")).to_be_visible()
+    panel.get_by_role("link", name="tool_two").click()
+    page.wait_for_url("**/change/?call=*")
+    page.set_viewport_size(NARROW)
+    page.goto(RUNS)
+    rows.nth(0).locator("th a").click()
+    page.wait_for_url("**/change/**")
+
+
+def test_facets_filter_and_complete_the_search(page: Page) -> None:
+    facets = page.get_by_role("navigation", name="Filters with counts")
+    expect(facets.get_by_text("3 in all · 1 failed")).to_be_visible()
+    page.locator("#searchbar").fill("outc")
+    expect(page.locator("#search-words option").first).to_have_attribute("value", "outcome:failed ")
+    page.locator("#searchbar").fill("outcome:failed")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**outcome=failed**")
+    expect(page.locator("#result_list tbody tr")).to_have_count(1)
+    facets.get_by_role("link", name="Failed").click()
+    expect(page.locator("#result_list tbody tr")).to_have_count(3)
