@@ -21,6 +21,7 @@ from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys, ids_below
+from traces_app.queries.runs.outcome import CONDITIONS, Outcome
 from traces_app.queries.runs.telling_texts import plain, telling_line
 
 from .display_text import without_tool_json
@@ -193,6 +194,12 @@ def place_in_conversation(session: Session, message: UUID) -> str:
 def _alive(db: Database, session: Session) -> QuerySet[Message]:
     # Not `objects`, because the page of a deleted session shows its messages, too.
     return db.rows(Message.with_deleted).filter(session=session, deleted_at__isnull=True)
+
+
+def count_runs(db: Database, session: Session) -> dict[str, int]:
+    """Return how many runs of a session are not deleted, `all`, and how many of these `failed`."""
+    runs = _alive(db, session).filter(role=Message.Role.ASSISTANT)
+    return runs.aggregate(all=Count("pk"), failed=Count("pk", filter=CONDITIONS[Outcome.FAILED]))
 
 
 def _references_of(db: Database, messages: Sequence[UUID]) -> dict[UUID, list[Any]]:

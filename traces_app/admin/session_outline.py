@@ -30,7 +30,6 @@ from .conversation import Conversation, read_conversation, words_of_message
 from .run_outline import Chapter, Outline, RowWords, RunRows, outline_of, read_detail, read_runs, read_words
 from .run_page import FIRST_ROWS, url_in_run
 
-"""Calls of shells of a run, the last ones, whose commands decide whether its failures were made good."""
 PENDING, SUCCESS, FAILED = 0, 1, 2
 CALL, ANSWER, CHAPTER, NOTE = 1, 2, 3, 4
 """As `Outline` numbers them."""

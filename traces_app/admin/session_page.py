@@ -43,6 +43,7 @@ from traces_app.spans.stored import traces_of
 
 from .conversation import (
     count_messages_in_trash,
+    count_runs,
     message_numbered,
     place_in_conversation,
     read_bubble,
@@ -156,6 +157,7 @@ def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> di
         "follows": not is_deleted and is_active and "search" not in found,
         "quiet_since": quiet_since(session),
         "has_snapshots": has_snapshots_or_forks(db, session),
+        "runs": count_runs(db, session),
         "failures_url": url_of_failures(session),
         "may_edit": model_admin.allows(request, Role.EDITOR, session),
         "session_judged": judgements_of_session(db, session.pk, request.user.get_username()),

@@ -97,7 +97,7 @@ def test_thoughts_are_markdown_and_raw_on_request(staff: Client, project: Projec
 
 def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run: UUID) -> None:
     response = staff.get(page_of(run))
-    assert "Failed Step 1 get_weather unknown city" in text_of(response)
+    assert "Failed Answered despite Step 1 get_weather unknown city" in text_of(response)
     failed = ToolCall.objects.get(status="error")
     assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}#call-{failed.pk}"
     html = html_of(response)
@@ -114,8 +114,8 @@ def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run:
     ("ends", "words"),
     [
         ([False, True], "Done"),
-        ([True, False], "Failed Step 2 tool 0 boom 1"),
-        ([False, False], "Failed Step 2 tool 0 boom 1"),
+        ([True, False], "Failed Answered despite Step 2 tool 0 boom 1"),
+        ([False, False], "Failed Answered despite Step 2 tool 0 boom 1"),
     ],
 )
 def test_failure_made_good_leaves_run_done(staff: Client, project: Project, ends: list[bool], words: str) -> None:
@@ -661,7 +661,7 @@ def header_of(response: Any) -> str:
 def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer())
     page = f"{SESSIONS}{outcome.id}/change/"
-    assert header_of(staff.get(page)) == "Failed Step 1 get_weather unknown city"
+    assert header_of(staff.get(page)) == "Failed Answered despite Step 1 get_weather unknown city"
     call = ToolCall.objects.get(status="error")
     assert (
         links_of(staff.get(page))["Step 1 get_weather"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
@@ -670,9 +670,11 @@ def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None
     later = NOON + timedelta(hours=1)
     store(project, answer(external_id="a2", created_at=later, agent_steps=[], content="All is **well**."))
     assert header_of(staff.get(page)) == "Done All is well."
+    assert "Last run Done" in text_of(staff.get(page))
     newest = Message.objects.filter(external_id="a2")
     newest.update(error="ValueError: no")
     assert header_of(staff.get(page)) == "Failed ValueError: no"
+    assert links_of(staff.get(page))["2 of 2 runs failed"].endswith(f"?role=assistant&session={outcome.id}&outcome=failed")
     assert links_of(staff.get(page))["ValueError: no"] == page_of(newest.get().pk)
     newest.update(health=["interrupted"])
     assert header_of(staff.get(page)).startswith("Stopped")

@@ -91,6 +91,9 @@ const markFound = (scrolling) => {
 root.addEventListener("found", () => markFound());
 panel.addEventListener("toggle", () => requestAnimationFrame(() => markFound()), true);
 
+// What a call without a result, or a step without a thought, says. What the model asked for is in the calls below a step.
+const emptyResult = () => (detail.is_pending ? words.pending : detail.is_call ? words.nothing : words.noText);
+
 const showTab = () => {
   const present = TABS[reader.tab][0]() ? reader.tab : "result";
   for (const one of panel.querySelectorAll("[role=tab]")) {
@@ -102,7 +105,7 @@ const showTab = () => {
   const content = TABS[present][1]();
   const shownIn = panel.querySelector("[role=tabpanel]");
   shownIn.setAttribute("aria-labelledby", `run-tab-${present}`);
-  shownIn.replaceChildren(...(content.length ? content : [element("p", "nothing", detail.is_pending && present === "result" ? words.pending : words.nothing)]));
+  shownIn.replaceChildren(...(content.length ? content : [element("p", "nothing", present === "result" ? emptyResult() : words.nothing)]));
   requestAnimationFrame(() => markFound(panel.querySelector(".panel-body")));
 };
 

@@ -26,12 +26,15 @@ const drawn = new Map(); // the rows in the document: their elements
 const shareOf = (index) => index / Math.max(shown.length, viewHeight / rowHeight);
 const percentOf = (index) => `${100 * shareOf(index)}%`;
 
+// What is folded away is marked where it is folded.
 const paintMarks = () => {
   const marks = new Map();
-  shown.forEach((row, index) => {
+  let index = -1;
+  outline.ids.forEach((_id, row) => {
+    index = Math.max(index, indexOf[row]);
     const status = STATUSES[outline.statuses[row]];
     const at = Math.floor(shareOf(index) * MAP_PLACES);
-    if (isCall(row) && status !== "success" && marks.get(at)?.status !== "error") {
+    if (index >= 0 && isCall(row) && status !== "success" && marks.get(at)?.status !== "error") {
       marks.set(at, { status, index });
     }
   });

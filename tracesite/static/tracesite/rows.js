@@ -69,10 +69,12 @@ export const isRoomy = () => reader.view !== "time" && outline.is_whole && outli
 // Whether what is below a row is hidden. Where only failures are shown, all of them are, equal ones once.
 export const isFolded = (row) => folded[row] === 1 && (!reader.onlyFailures || isRepeated(row));
 
-// Rows that are folded as long as nobody has opened them. A session knows how many rows it has before they are there.
+// Rows that are folded as long as nobody has opened them: of the chapters of a long session all but the newest. A session knows how
+// many rows it has before they are there.
 const startsFolded = (row) => {
   const isLong = (isSession ? Number(root.dataset.rows) : outline.ids.length) > MANY;
-  return newAreFolded || isRepeated(row) || (isLong && (outline.calls[row] === CHAPTER || (isCall(row) && hasChildren(row))));
+  const isOlder = outline.calls[row] === CHAPTER && row < outline.calls.lastIndexOf(CHAPTER);
+  return newAreFolded || isRepeated(row) || (isLong && (isOlder || (isCall(row) && hasChildren(row))));
 };
 
 export const foldAll = (isClosed) => {

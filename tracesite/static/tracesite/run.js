@@ -231,6 +231,9 @@ const listen = () => {
     if (event.target.closest(".run-fold") && hasChildren(row)) {
       fold(row, !isFolded(row));
     } else if (row >= 0) {
+      if (outline.calls[row] === CHAPTER && isFolded(row)) {
+        fold(row, false);
+      }
       select(row);
     }
   });
