@@ -674,7 +674,9 @@ def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None
     newest = Message.objects.filter(external_id="a2")
     newest.update(error="ValueError: no")
     assert header_of(staff.get(page)) == "Failed ValueError: no"
-    assert links_of(staff.get(page))["2 of 2 runs failed"].endswith(f"?role=assistant&session={outcome.id}&outcome=failed")
+    assert links_of(staff.get(page))["2 of 2 runs failed"].endswith(
+        f"?role=assistant&session={outcome.id}&outcome=failed"
+    )
     assert links_of(staff.get(page))["ValueError: no"] == page_of(newest.get().pk)
     newest.update(health=["interrupted"])
     assert header_of(staff.get(page)).startswith("Stopped")

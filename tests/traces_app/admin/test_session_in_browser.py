@@ -58,7 +58,9 @@ def test_chapters_lead_to_what_was_said_and_done(
         chapters = page.locator(".run-row-chapter")
         expect(chapters).to_have_count(12)
         rows = page.locator(".run-row")
-        expect(rows.nth(11)).to_have_class(re.compile("run-row-chapter"))  # all but the newest are folded: there are many rows
+        expect(rows.nth(11)).to_have_class(
+            re.compile("run-row-chapter")
+        )  # all but the newest are folded: there are many rows
         expect(rows.last).to_contain_text("Day 11 is fine.")
         expect(page.locator(".run-map-error")).to_have_count(1)
         expect(chapters.nth(5).locator(".outcome")).to_have_class("outcome outcome-failed")
