@@ -55,7 +55,11 @@ def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> 
 
 
 def stream_answer(
-    before: bytes, resources: Iterator[msgspec.Struct | msgspec.Raw], after: bytes, *, first: bytes = b""
+    before: bytes,
+    resources: Iterator[msgspec.Struct | msgspec.Raw | dict[str, Any]],
+    after: bytes,
+    *,
+    first: bytes = b"",
 ) -> HttpResponseBase:
     """Return a JSON list of `resources` between two pieces of JSON, streamed if it is large: see `streamed`.
 

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from access_app.db import Database
+from messages_app.display_text import without_tool_json
 from messages_app.interruptions import shown_error
 from messages_app.markdown import Prose
 from messages_app.models import Message
@@ -27,7 +28,6 @@ from traces_app.queries.runs.telling_texts import plain, telling_line
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import pg_text
 
-from .display_text import without_tool_json
 from .labels import counts_in_words
 from .run_outline import RowWords, read_words
 from .run_tree import Key, step_numbers

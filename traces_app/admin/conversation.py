@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy
 from access_app.db import Database
 from access_app.readable import ReadableRows
 from messages_app.admin.row_pages import ReadKeys, RowPage, read_rows
+from messages_app.display_text import without_tool_json
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
@@ -24,7 +25,6 @@ from messages_app.sql.pagination import Cursor, PageRequest, QuerySetKeys, ids_b
 from traces_app.queries.runs.outcome import CONDITIONS, Outcome
 from traces_app.queries.runs.telling_texts import plain, telling_line
 
-from .display_text import without_tool_json
 from .workflow_plan import PlannedAgent, layers_of
 
 PAGE_SIZE = 50

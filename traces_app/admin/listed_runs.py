@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from access_app.db import Database
+from messages_app.display_text import without_tool_json
 from messages_app.interruptions import shown_error
 from messages_app.models import NONE_DECIDED, Message
 from messages_app.safe_text import Excerpt, excerpt, first_characters
@@ -21,7 +22,6 @@ from traces_app.queries.runs.deciding import deciding_calls
 from traces_app.queries.runs.outcome import Outcome, outcome_of_run
 from traces_app.queries.runs.telling_texts import telling_line
 
-from .display_text import without_tool_json
 from .labels import session_name
 from .run_outline import ERROR_CHARACTERS
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from access_app.db import Database
 from access_app.encryption.reading import ROW_ID
+from messages_app.display_text import without_tool_json
 from messages_app.models import Message, Reference
 from messages_app.sql.batch import Row, fetch
 from messages_app.sql.json_rows import Column, Source, as_column, if_known, instant, text_if_any
@@ -72,7 +73,9 @@ def messages(db: Database, ids: Sequence[str], selection: Selection = EVERYTHING
     """
     if not ids:
         return []
-    queries = {"messages": MESSAGES.query(ids, selection.fields)}
+    has_display = "display_content" in selection.fields
+    read = selection.fields | {"role", "content"} if has_display else selection.fields
+    queries = {"messages": MESSAGES.query(ids, read)}
     if selection.references:
         queries["references"] = REFERENCES.query(ids)
     if selection.steps:
@@ -88,6 +91,7 @@ def messages(db: Database, ids: Sequence[str], selection: Selection = EVERYTHING
         selection.fields,
         knowledge_references=[references.get(row[0], []) for row in rows] if selection.references else UNSET,
         agent_steps=[steps.get(row[0], []) for row in rows] if selection.steps else UNSET,
+        display_content=[_display_content(row[_ROLE], row[_CONTENT]) for row in rows] if has_display else UNSET,
     )
     by_id = dict(zip((row[0] for row in rows), made, strict=True))
     return [by_id[message_id] for message_id in ids if message_id in by_id]
@@ -111,6 +115,11 @@ def calls(db: Database, ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS
 def call_results(db: Database, statuses: Mapping[str, str]) -> dict[str, call_schemas.ToolResult]:
     """Return the results of calls by call id; `statuses` has the status of each call. At most one query."""
     return _results(RESULTS.read(db, statuses), statuses)
+
+
+def _display_content(role: str, content: str) -> str | UnsetType:
+    shown = without_tool_json(content) if role == Message.Role.ASSISTANT else content
+    return UNSET if shown == content else shown
 
 
 # --- The rows below a page ----------------------------------------------------------------------------------------------
@@ -195,7 +204,10 @@ MESSAGES = Source(
     key="id",
     beside=("project_id",),
     columns={"duration": Column(sql="duration_ms")},
-    made=("knowledge_references", "agent_steps"),
+    made=("knowledge_references", "agent_steps", "display_content"),
+)
+_ROLE, _CONTENT = (
+    1 + len(MESSAGES.beside) + message_schemas.Message.__struct_fields__.index(name) for name in ("role", "content")
 )
 REFERENCES = Source(
     resource=message_schemas.Reference,

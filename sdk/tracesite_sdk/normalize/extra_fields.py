@@ -32,6 +32,7 @@ DERIVED = frozenset(
         "status_is_explicit",
         "status_reason",
         "version",
+        "display_content",
         "created_at",
         "updated_at",
         "deleted_at",

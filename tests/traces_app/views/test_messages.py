@@ -648,3 +648,14 @@ def test_answers_that_are_not_wanted_as_json_are_refused(owner: Caller) -> None:
 def test_response_has_the_request_id(owner: Caller) -> None:
     answer = owner.client.get("/api/v1/sessions/", headers={"X-Request-ID": "abc-1"})
     assert answer.headers["X-Request-ID"] == "abc-1"
+
+
+def test_text_without_json_of_tools_stands_beside_the_stored_one(viewer: Caller, project: Project) -> None:
+    json = '{"needs_clarification": true, "questions": ["Which year?"]}'
+    outcome = store(project, question(content=json), answer(content=f"Two are possible.\n{json}"))
+    url = f"sessions/{outcome.id}/messages/"
+    asked, answered = viewer.get(url).json["results"]
+    assert (answered["content"], answered["display_content"]) == (f"Two are possible.\n{json}", "Two are possible.")
+    assert "display_content" not in asked
+    (_, only) = viewer.get(f"{url}?fields=display_content").json["results"]
+    assert {name for name in only if name != "id"} == {"display_content"}

@@ -115,6 +115,13 @@ class Message(Resource, frozen=True):
     redactions: Redactions
     metadata: JsonObject
     content_parts: JsonArray | UnsetType = UNSET
+    display_content: Annotated[
+        str | UnsetType,
+        Meta(
+            description="What people read in place of `content`: the text without the JSON of tools that a model repeated in it; "
+            "left out where it is `content`."
+        ),
+    ] = UNSET
 
 
 class MessagePage(NumberedPage[Message], frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, Max, QuerySet, Value
@@ -24,7 +25,7 @@ from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.messages import messages
 from tracesite_sdk.records.ids import range_below
 
-from .shapes import WeknoraMessage, WeknoraSession, message_of
+from .shapes import WeknoraSession, loaded_message_of
 
 # Characters of a message that are read to derive a title.
 _BEGINNING = 1000
@@ -37,11 +38,11 @@ def messages_in(db: Database, session: FoundSession) -> ListRows:
     return MessageFilterSet(QueryDict(), mask=None).found(db, ALL_PROJECTS, session)
 
 
-def messages_of(db: Database, page: Page) -> Iterator[WeknoraMessage]:
+def messages_of(db: Database, page: Page) -> Iterator[dict[str, Any]]:
     """Yield the messages of a page, read in small batches because a page can be long."""
     for ids in page.chunks():
         for first in range(0, len(ids), MAX_LIMIT):
-            yield from map(message_of, messages(db, [str(key) for key in ids[first : first + MAX_LIMIT]]))
+            yield from map(loaded_message_of, messages(db, [str(key) for key in ids[first : first + MAX_LIMIT]]))
 
 
 def sessions(db: Database, ids: Collection[str]) -> list[WeknoraSession]:

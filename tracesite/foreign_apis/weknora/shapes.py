@@ -147,6 +147,21 @@ def message_of(found: message_schemas.Message) -> WeknoraMessage:
     )
 
 
+def loaded_message_of(found: message_schemas.Message) -> dict[str, Any]:
+    """Convert a message for `load`: with the text that people read, and steps with the fields that their client gave them, which we
+    keep in the metadata."""
+    message = message_of(found)
+    loaded = _given(message)
+    if found.display_content is not UNSET:
+        loaded["content"] = found.display_content
+    if message.agent_steps is not UNSET:
+        loaded["agent_steps"] = [
+            {**(_object(step.metadata) if step.metadata is not UNSET else {}), **_given(step)}
+            for step in message.agent_steps
+        ]
+    return loaded
+
+
 def was_stopped(found: message_schemas.Message) -> bool:
     return STOPPED in _object(found.metadata)
 
@@ -249,6 +264,10 @@ def _as_object(value: Any, name: str) -> Raw:
         case b"[":
             return Raw(b'{"results":' + encoded + b"}")
     return Raw(b'{"' + name.encode() + b'":' + encoded + b"}")
+
+
+def _given(shape: Shape) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(shape).items() if value is not UNSET}
 
 
 def _object(raw: Raw) -> dict[str, Any]:

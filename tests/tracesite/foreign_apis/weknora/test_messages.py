@@ -110,14 +110,24 @@ def test_load_omits_empty_fields_and_adds_own(weknora: WeKnora) -> None:
         *("created_at", "updated_at", "deleted_at"),
     ]
     (step,) = answered["agent_steps"]
-    assert {name: step[name] for name in ("reasoning_content", "metadata")} == {
+    assert {name: step[name] for name in ("reasoning_content", "metadata", "evaluation")} == {
         "reasoning_content": "r",
         "metadata": {"evaluation": {"score": 0.9}},
+        "evaluation": {"score": 0.9},
     }
     (called,) = step["tool_calls"]
     assert {name: value for name, value in called.items() if name != "id"} == {
         "name": "search", "args": {}, "result": None, "duration": 0, "metadata": {"trace": {"cost": 0.5}, "retries": 2},
     }  # fmt: skip
+
+
+def test_load_leaves_out_json_of_tools(weknora: WeKnora, project: Project) -> None:
+    asked = '{"needs_clarification": true, "questions": ["Which year?"]}'
+    steps = [{"thought": "t", "metadata": {"thought": "mine"}}]
+    store(project, question(content=asked), answer(content=f"Two are possible.\n{asked}", agent_steps=steps))
+    loaded = weknora.load("weather")
+    assert [message.content for message in loaded] == [asked, "Two are possible."]
+    assert [step.thought for step in loaded[1].agent_steps] == ["t"]
 
 
 def test_load_with_any_tool_data_is_decoded(weknora: WeKnora, project: Project) -> None:

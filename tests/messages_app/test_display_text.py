@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces_app.admin.display_text import without_tool_json
+from messages_app.display_text import without_tool_json
 
 CLARIFY = {"needs_clarification": True, "questions": [{"question": "哪一年？", "options": ["2024", "2025"]}]}
 TOOLS = [

@@ -38,7 +38,7 @@ _read_value = json.JSONDecoder().raw_decode
 
 def without_tool_json(text: str) -> str:
     """Return `text` without the JSON of tools; the same object if it has none."""
-    if not any(word in text for word in _MARKERS):
+    if "{" not in text or not any(word in text for word in _MARKERS):
         return text
     kept, at, start = [], 0, 0
     for _opening in range(_MOST_TRIED):
