@@ -90,6 +90,7 @@ urlpatterns = [
         SnapshotViewSet.as_view({"get": "parts"}),
         name="session-snapshot-parts",
     ),
+    path("sessions/<str:session_id>/replay/", SnapshotViewSet.as_view({"get": "replay"}), name="session-replay"),
     path("sessions/<str:session_id>/forks/", SnapshotViewSet.as_view({"get": "forks"}), name="session-forks"),
     path("snapshots/", SnapshotViewSet.as_view({"post": "create"}), name="snapshots"),
     path("snapshots/<str:snapshot_id>/", SnapshotViewSet.as_view({"get": "retrieve"}), name="snapshot"),

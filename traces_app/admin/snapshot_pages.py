@@ -28,6 +28,7 @@ from messages_app.queries import as_uuid, session_of_page
 from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
+from traces_app.queries.replay_code import replay_code
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.snapshots import (
     SnapshotBroken,
@@ -65,7 +66,7 @@ MOST_CHANGES = 200
 _VALUE_CHARACTERS = 4_000
 _CHANGED_CHARACTERS = 2_000
 _SHORT = 60
-"""Characters of a value that is shown beside its name, or filled into the code of a replay."""
+"""Characters of a value that is shown beside its name."""
 WORDS_SECONDS = 0.5
 
 
@@ -228,7 +229,7 @@ def _shown(db: Database, server: str, session: Session, row: Snapshot, before: S
         "has_more_changes": len(changed) > MOST_CHANGES,
         "lines": _closed(lines[:MOST_LINES]),
         "is_cut": len(lines) > MOST_LINES,
-        "replay": _replay(server, session, row.node_ids[0], content),
+        "replay": replay_code(server, session.external_id or str(session.pk), row.node_ids[0], content),
         "notes": [(note.get("path", ""), note.get("reason", "")) for note in row.notes if isinstance(note, dict)],
     }
 
@@ -380,21 +381,6 @@ def _overrides(overrides: Any) -> str:
     if isinstance(value, dict) and isinstance(value.get("context"), dict):
         value = value.pop("context") | value
     return one_line(value_text(value).replace("\n", ", "), 200) if value else ""
-
-
-def _replay(server: str, session: Session, node: str, content: Any) -> str:
-    """Return the Python code that replays a node, with a value of its context to change."""
-    values = content.items() if isinstance(content, dict) else ()
-    short = [{key: value} for key, value in values if not isinstance(value, dict | list) and len(repr(value)) < _SHORT]
-    mark = _("change this value")
-    value, changed = (f"context = {short[0]!r}  # {mark}\n", ", overrides={'context': context}") if short else ("", "")
-    name = session.external_id or str(session.pk)
-    return f"""from tracesite_sdk import ServerStore, TimeMachine
-
-store = ServerStore({server.rstrip("/")!r})  # TRACESITE_KEY
-machine = TimeMachine(store, workflow, recorder=recorder)
-{value}replay = machine.replay(session_id={name!r}, node_id={node!r}{changed})
-machine.go_on(replay)"""
 
 
 def _lines(content: Any) -> Iterator[ValueLine]:

@@ -77,10 +77,17 @@ def snapshot_of_page(
 
 def snapshots_of(db: Database, session_id: UUID, node: str | None = None) -> ListRows:
     """Return the snapshots of a session, or those that hold a node."""
-    rows = db.rows(Snapshot.objects).filter(session_id=session_id)
-    if node is not None:
-        rows = rows.filter(node_ids__contains=[pg_text.text(node)])
+    rows = (
+        db.rows(Snapshot.objects).filter(session_id=session_id)
+        if node is None
+        else snapshots_with(db, session_id, node)
+    )
     return ListRows(db=db, find=lambda _ids: rows)
+
+
+def snapshots_with(db: Database, session_id: UUID, node: str) -> QuerySet[Snapshot]:
+    """Return the snapshots of a session that hold a node."""
+    return db.rows(Snapshot.objects).filter(session_id=session_id, node_ids__contains=[pg_text.text(node)])
 
 
 def snapshots(db: Database, keys: Collection[str]) -> list[snapshot_schemas.Snapshot]:

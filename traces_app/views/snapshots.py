@@ -11,8 +11,9 @@ from msgspec import Raw
 from rest_framework import status
 from rest_framework.request import Request
 
-from access_app.errors import InvalidInput, NotPermitted
+from access_app.errors import Conflict, InvalidInput, NotFound, NotPermitted
 from access_app.masking import masking_of
+from access_app.mounting import base_path
 from access_app.permissions import project_for_write
 from access_app.request_database import database
 from access_app.rest import extend_schema
@@ -30,9 +31,18 @@ from traces_app.ingest.snapshots import (
     store_snapshots,
 )
 from traces_app.queries.archived import find_session_here
-from traces_app.queries.schemas.snapshots import ForkPage, SnapshotPage, SnapshotParts, StoredSnapshot, WholeSnapshot
+from traces_app.queries.replay_code import replay_code
+from traces_app.queries.schemas.snapshots import (
+    ForkPage,
+    ReplayCode,
+    SnapshotPage,
+    SnapshotParts,
+    StoredSnapshot,
+    WholeSnapshot,
+)
 from traces_app.queries.snapshots import (
     MOST_AT_ONCE,
+    context_of,
     find_snapshot,
     forks,
     forks_of,
@@ -40,6 +50,7 @@ from traces_app.queries.snapshots import (
     parts_of,
     snapshots,
     snapshots_of,
+    snapshots_with,
     whole_snapshot,
 )
 from tracesite_sdk import records
@@ -52,6 +63,7 @@ from .viewset import TraceViewSet
 
 MOST_REFS = 1_000
 _NODE = OpenApiParameter("node", str, description="Only snapshots that hold this node.")
+_REPLAYED = OpenApiParameter("node", str, required=True, description="The node to replay.")
 _REFS = OpenApiParameter(
     "refs",
     {"type": "array", "items": {"type": "string"}, "maxItems": MOST_REFS},
@@ -161,6 +173,33 @@ class SnapshotViewSet(TraceViewSet):
         db = database(request)
         check_parameters(request.query_params, ("project",))
         return answer(whole_snapshot(db, find_snapshot(db, requested_scope(request), snapshot_id)))
+
+    @extend_schema(
+        operation_id="get_replay",
+        parameters=[_REPLAYED, openapi.PROJECT],
+        responses={200: ReplayCode, **openapi.errors(400, 404, 409, 413)},
+    )
+    def replay(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Return the code that replays a node of a session.
+
+        A replay needs the workflow of the agent, so it runs there and not on the server. The server, the session, the node and a value
+        of its context to change are filled in. 404 `node_not_found`: no snapshot holds the
+        node. 409 `snapshots_purged`: the content of the newest one was removed.
+        """
+        db = database(request)
+        check_parameters(request.query_params, ("node", "project"))
+        session = find_session_here(db, requested_scope(request), session_id)
+        node = request.query_params.get("node", "")
+        if not node:
+            raise InvalidInput(_("Expected the id of a node."), field="node")
+        snapshot = snapshots_with(db, session.pk, node).order_by("-ts", "-pk").first()
+        if snapshot is None:
+            raise NotFound(_("No snapshot of this session holds this node."), code="node_not_found", field="node")
+        if snapshot.is_purged:
+            raise Conflict(_("The content of this snapshot was purged."), code="snapshots_purged")
+        name = db.rows(Session.objects).values_list("external_id", flat=True).get(pk=session.pk) or str(session.pk)
+        code = replay_code(request.build_absolute_uri(base_path()), name, node, context_of(db, snapshot))
+        return answer(ReplayCode(node=node, snapshot_id=str(snapshot.pk), language="python", code=code))
 
     @extend_schema(
         operation_id="list_forks",

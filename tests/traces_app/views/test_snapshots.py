@@ -97,6 +97,24 @@ def test_secrets_that_a_recorder_missed_are_redacted(owner: Caller) -> None:
     assert session["forked_from"]["overrides"] == {"token": "[redacted]"}
 
 
+def test_code_of_a_replay_is_filled_in(owner: Caller, viewer: Caller, outsider: Caller) -> None:
+    owner.post("snapshots/", sent({"city": "Oslo"}))
+    newest = owner.post("snapshots/", sent({"messages": ["Hi"], "city": "Rome"}, number=2, ts=TS + 1)).json
+    replay = "sessions/task-1/replay/"
+    found = viewer.get(replay, node="plan").json
+    assert (found["node"], found["snapshot_id"], found["language"]) == ("plan", newest["snapshot_id"], "python")
+    compile(found["code"], "replay", "exec")
+    assert "ServerStore('http://testserver')" in found["code"]
+    assert "context = {'city': 'Rome'}" in found["code"]
+    assert "machine.replay(session_id='task-1', node_id='plan', overrides={'context': context})" in found["code"]
+    assert viewer.get(replay).error == (400, "invalid_input", "node")
+    assert viewer.get(replay, node="x\0").error == (404, "node_not_found", "node")
+    assert viewer.get(replay, node="plan", nodes="plan").error == (400, "invalid_input", "nodes")
+    assert outsider.get(replay, node="plan").error == (404, "session_not_found", None)
+    owner.delete("sessions/task-1/snapshots/")
+    assert viewer.get(replay, node="plan").error == (409, "snapshots_purged", None)
+
+
 def test_forks_are_listed_with_what_they_replayed(owner: Caller, viewer: Caller, outsider: Caller) -> None:
     owner.post("snapshots/", sent({"a": 1}))
     fork = {"session": "task-1", "node": "plan", "snapshot": "snapshot-1", "ts": 10**18, "overrides": {"model": "m2"}}

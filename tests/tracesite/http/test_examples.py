@@ -52,6 +52,7 @@ STORY: dict[str, dict[str, str]] = {
     "list_session_messages": {"limit": "2"},
     "list_session_events": {**OF_EVENTS, "limit": "2"},
     **dict.fromkeys(("list_session_contexts", "get_session_context", "get_conversation", "get_variables"), OF_EVENTS),
+    "get_replay": {"node": examples.SNAPSHOT[0].value["snapshot"]["node_ids"][0]},
     "get_snapshot_parts": {"refs": examples.SNAPSHOT[0].value["snapshot"]["context_ref"]},
     "list_audit_entries": {"limit": "1"},
 }

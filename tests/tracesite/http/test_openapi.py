@@ -207,6 +207,7 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
                 "/api/v1/search/": {"q": "weather"},
                 "/api/v1/tools/examples/": {"tool": "get_weather"},
                 "/api/v1/compare/": {"left": str(outcome.id), "right": str(outcome.id)},
+                "/api/v1/sessions/{session_id}/replay/": {"node": "plan"},
                 "/api/v1/sessions/{session_id}/snapshots/parts/": {"refs": part},
             }.get(path)
             headers = {} if path.startswith("/api/v1/audit/") else {"X-API-Key": token}

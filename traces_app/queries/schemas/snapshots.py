@@ -63,6 +63,17 @@ class WholeSnapshot(Snapshot, frozen=True):
     ] = UNSET
 
 
+class ReplayCode(Resource, frozen=True):
+    """What replays a node."""
+
+    node: str
+    snapshot_id: Annotated[Id, Meta(description="The newest snapshot that holds the node: the replay begins there.")]
+    language: Annotated[str, Meta(extra_json_schema={"enum": ["python"]})]
+    code: Annotated[
+        str, Meta(description="Runs where `workflow` and `recorder` of the agent are, with the key in TRACESITE_KEY.")
+    ]
+
+
 class SnapshotParts(Resource, frozen=True):
     """Parts of contexts by name, with those that they name."""
 
