@@ -1,6 +1,6 @@
-"""Map monitor messages {taskId, type, ts, payload} of six types to events. Pure Python.
+"""Map monitor messages {taskId, type, ts, payload, id?, messageId?} of six types to events. Pure Python.
 
-    workflow  {agentTree, parallel?}                                workflow_plan_complete; workflow_plan_start while it
+    workflow  {agentTree, parallel?} or {workflow}                  workflow_plan_complete; workflow_plan_start while it
                                                                     is `partial` or its streamDone is false
     prompt    {agentId, role, text}                                 prompt_build, of kind `role`
     llm       {agentId, phase, token?, usage?}                      llm_request_start; _complete at the end
@@ -57,6 +57,7 @@ def event_document(item: dict[str, Any]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "session_id": item["taskId"],
         "id": item.get("id"),
+        "message_id": item.get("messageId"),
         "timestamp": moment(item.get("ts")),
         "agent": data.get("agentId"),
         "data": data,
@@ -65,7 +66,8 @@ def event_document(item: dict[str, Any]) -> dict[str, Any]:
         case "workflow":
             is_partial = data.get("partial") is True or data.get("streamDone") is False
             document["type"] = "workflow_plan_start" if is_partial else "workflow_plan_complete"
-            data["workflow"] = {name: value for name, value in data.items() if name in ("agentTree", "parallel")}
+            tree = {name: value for name, value in data.items() if name in ("agentTree", "parallel")}
+            data.setdefault("workflow", tree)
         case "prompt":
             # contexts.py moves the text and the role behind a reference.
             document["type"] = "prompt_build"

@@ -198,6 +198,23 @@ def test_monitor_messages_are_events(owner: Caller) -> None:
     ]
 
 
+def test_monitor_messages_name_their_run_and_workflow(owner: Caller) -> None:
+    workflow = {"name": "Weather", "agents": [{"id": "n1", "name": "Lookup", "dependsOn": []}]}
+    messages = [
+        monitor("session", {"status": "planning", "prompt": "Weather in Oslo?"}, MS),
+        monitor("workflow", {"workflow": workflow}, MS + 1),
+        monitor("session", {"status": "completed", "result": "31 degrees."}, MS + 2),
+    ]
+    later = [monitor("session", {"status": "completed", "result": "20 degrees."}, MS + 3)]
+    sent = [{**one, "messageId": "run-1"} for one in messages] + [{**one, "messageId": "run-2"} for one in later]
+    for _again in range(2):
+        owner.post("events/", [{**one, "id": f"id-{at}"} for at, one in enumerate(sent)])
+    session = Session.objects.get()
+    assert (session.title, session.workflow, session.last_event) == ("Weather", workflow, 4)
+    answers = Message.objects.filter(role="assistant").order_by("pk").values_list("external_id", "content")
+    assert list(answers) == [("run-1", "31 degrees."), ("run-2", "20 degrees.")]
+
+
 def run_of_monitor_messages() -> list[dict[str, Any]]:
     """Messages of a monitor for a task of two agents, one of which fails."""
     tree = {"type": "normal", "agent": {"id": "n1"}, "nextAgent": {"type": "normal", "agent": {"id": "n2"}}}
