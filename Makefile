@@ -110,7 +110,7 @@ venv:
 
 # Each environment below .sdks has versions that fit together. `installed.lock` marks a complete installation.
 SDK_LOCKS := $(wildcard tests/tracesite/sdks/requirements/*.lock)
-sdks: setup .sdks/audit/installed.lock $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock) $(if $(shell command -v npm),.sdks/node/installed.json)
+sdks: setup .sdks/audit/installed.lock $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock) $(if $(shell command -v npm),.sdks/node/installed.json .sdks/eko/installed.json)
 
 # The pip of .venv installs into them, because to install pip into each takes 5 s.
 .sdks/%/installed.lock: tests/tracesite/sdks/requirements/%.lock | venv
@@ -128,9 +128,11 @@ sdks: setup .sdks/audit/installed.lock $(SDK_LOCKS:tests/tracesite/sdks/requirem
 	@cp $< $@
 
 .sdks/node/installed.json: tests/tracesite/sdks/requirements/node/package-lock.json
-	@echo 'Installing $< into .sdks/node ...'
-	@mkdir -p .sdks/node && cp $(<D)/package.json $(<D)/package-lock.json .sdks/node/
-	@cd .sdks/node && npm ci --silent --no-audit --no-fund --ignore-scripts
+.sdks/eko/installed.json: integrations/eko/package-lock.json
+.sdks/node/installed.json .sdks/eko/installed.json:
+	@echo 'Installing $< into $(@D) ...'
+	@mkdir -p $(@D) && cp $(<D)/package.json $(<D)/package-lock.json $(@D)/
+	@cd $(@D) && npm ci --silent --no-audit --no-fund --ignore-scripts
 	@cp $< $@
 
 # The lock files of server and SDK are compiled from copies of the whole one, so that all pin the same versions.

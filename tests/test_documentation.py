@@ -28,6 +28,7 @@ from tracesite_sdk.formats.registry import FORMATS
 from tracesite_sdk.records.health_flags import FLAGS
 
 DOCS = ROOT / "docs"
+EKO = ROOT / "integrations" / "eko"
 OURS = ("access_app", "messages_app", "traces_app", "tracesite")
 
 
@@ -98,6 +99,12 @@ def test_docs_list_every_format_in_detection_order() -> None:
     assert table == names, "The rows of docs/formats.md are in the order of FORMATS."
 
 
+def test_every_option_for_eko_is_listed() -> None:
+    [options] = re.findall(r"^export interface TraceOptions \{\n(.+?)^\}", (EKO / "index.ts").read_text(), re.M | re.S)
+    [table] = re.findall(r"^## Options\n(.+?)^## ", (EKO / "README.md").read_text(), re.M | re.S)
+    assert re.findall(r"^\| `(\w+)`", table, re.M) == re.findall(r"^  (\w+)\?:", options, re.M)
+
+
 def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> list[str]:
     found: list[str] = []
     for pattern in patterns:
@@ -107,7 +114,7 @@ def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> 
 
 
 def test_each_sentence_has_a_line_of_its_own() -> None:
-    pages = [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages = [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", EKO / "README.md"]
     prose = [
         (path.name, line)
         for path in pages
@@ -140,7 +147,13 @@ def anchors_of(page: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [*ROOT.glob("*.md"), *ROOT.glob("sdk/*.md"), *DOCS.rglob("*.md"), ROOT / "tests/faults/README.md"],
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("sdk/*.md"),
+        *DOCS.rglob("*.md"),
+        ROOT / "tests/faults/README.md",
+        EKO / "README.md",
+    ],
     ids=lambda page: page.name,
 )
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
