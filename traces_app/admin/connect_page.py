@@ -81,12 +81,16 @@ with recorder.session("weather-1", title="Weather", end_user="ada"):
     Way(
         name="opentelemetry",
         title="OpenTelemetry",
-        about=gettext_lazy("Also for Logfire, Pydantic AI and the AI SDK. Spans are sent over HTTP; there is no gRPC."),
+        about=gettext_lazy(
+            "For an agent that calls OpenAI; there are packages for other clients and frameworks, too. An agent that sends spans "
+            "already, also with Logfire, Pydantic AI or the AI SDK, needs the variables only."
+        ),
         commands="""\
+pip install opentelemetry-distro opentelemetry-exporter-otlp-proto-http openinference-instrumentation-openai
+export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf
 export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:8000
 export OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20ts_...
-export OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true
-python agent.py
+opentelemetry-instrument python agent.py
 """,
     ),
     Way(
