@@ -171,6 +171,20 @@ def test_cost_without_tokens_is_unknown(usage: dict[str, Any] | None) -> None:
     assert PriceTable(prices=[price("m", 1)]).cost(1, "m", usage, DAY) is None
 
 
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        ({"output_tokens": 10}, None),
+        ({"input_tokens": 0, "output_tokens": 10}, None),
+        ({"cache_read_input_tokens": 10, "output_tokens": 10}, "0.000020"),
+        ({"input_tokens": 10}, "0.000010"),
+    ],
+)
+def test_request_of_which_only_the_output_is_known_has_no_cost(usage: dict[str, Any], cost: str | None) -> None:
+    expected = None if cost is None else Decimal(cost)
+    assert PriceTable(prices=[price("m", 1)]).cost(1, "m", usage, DAY) == expected
+
+
 def test_cost_each_kind_of_token_has_its_price() -> None:
     whole = Price(
         model="m",

@@ -224,9 +224,10 @@ class PriceTable:
         return None
 
     def cost(self, project_id: int, model: str, usage: dict[str, Any] | None, day: date) -> Decimal | None:
-        """Return the cost of a request in USD; None if its tokens or the price of its model are unknown."""
+        """Return the cost of a request in USD; None if its tokens, also those of its input alone, or the price are unknown."""
         tokens = tokens_of(usage)
-        if tokens is None:
+        # Every request has an input, which mostly costs more than the output.
+        if tokens is None or not (tokens.input or tokens.cached_input or tokens.cache_write):
             return None
         price = self.find(project_id, model, day)
         return None if price is None else price.of(tokens)
