@@ -70,7 +70,7 @@ def first_time(values: Iterable[datetime | None]) -> tuple[int, datetime | None]
 
 
 def after(start: datetime, duration: float | None) -> datetime:
-    """Return the time `duration` milliseconds after `start`; `start` itself where that is beyond the year 9999."""
+    """Return the time `duration` milliseconds after `start`; `start` itself where that is not in the years 1 to 9999."""
     if not duration:
         return start
     try:
