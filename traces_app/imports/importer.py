@@ -22,8 +22,7 @@ from django.db import DatabaseError, OperationalError
 from access_app.conf import conf
 from access_app.db import Database
 from access_app.errors import ApiError
-from tracesite_sdk.formats import otlp
-from tracesite_sdk.formats.registry import Format, format_of, is_of
+from tracesite_sdk.formats.registry import Format, SpanFormat, format_of, is_of
 from tracesite_sdk.spans.span import Span
 from tracesite_sdk.transcripts.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
 from tracesite_sdk.transcripts.outline import Outline, outline
@@ -258,8 +257,8 @@ def _import_document(
             leave_out(where, why)
 
     try:
-        if format_ is otlp:
-            store_spans(db, _spans_within(otlp.spans(document, leave_out), values), project_id, report)
+        if isinstance(format_, SpanFormat):
+            store_spans(db, _spans_within(format_.spans(document, leave_out), values), project_id, report)
             return
         outlines = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
         for batch in batches(_within(outlines, values)):

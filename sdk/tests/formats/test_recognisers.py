@@ -25,6 +25,7 @@ from . import (
     test_inspect_ai,
     test_langchain,
     test_langfuse,
+    test_langsmith,
     test_mini_swe_agent,
     test_openai_chat,
     test_openai_responses,
@@ -43,6 +44,7 @@ from .reading import lines, load
 SAMPLES: dict[str, list[Any]] = {
     "own_export": [test_own_export.EXPORT],
     "otlp": [[test_otlp.PYTHON], [test_otlp.JAVASCRIPT], lines([test_otlp.COPILOT]), {"data": [test_otlp.PHOENIX]}],
+    "langsmith": [test_langsmith.BATCH, {"runs": test_langsmith.LISTED}, test_langsmith.LISTED],
     "toolbench": [test_toolbench.answer()],
     "inspect_ai": [test_inspect_ai.log(test_inspect_ai.sample())],
     "sweagent": [test_sweagent.RUN],
@@ -71,6 +73,7 @@ SAMPLES: dict[str, list[Any]] = {
 }
 TAKEN_LATER = {
     ("own_export", "openai_chat"),
+    ("langsmith", "langchain"),
     ("mini_swe_agent", "openai_chat"),
     ("qwen_code", "claude_code"),
     ("gemini_cli", "bedrock_converse"),

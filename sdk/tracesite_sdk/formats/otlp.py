@@ -12,13 +12,12 @@ whole, because the spans of a trace may be anywhere in it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import fields, items
-from tracesite_sdk.spans.conversation import session_of_trace
+from tracesite_sdk.spans.conversation import sessions_of_traces
 from tracesite_sdk.spans.otlp_json import spans_in
 from tracesite_sdk.spans.readable_span import is_readable_span, readable_span
 from tracesite_sdk.spans.span import InvalidBody, Span
@@ -38,10 +37,7 @@ def recognises(document: Document) -> bool:
 
 def transcripts(document: Document, skip: Skip) -> Iterator[records.Session]:
     """Yield the session of each trace."""
-    traces: dict[str, list[Span]] = defaultdict(list)
-    for span in spans(document, skip):
-        traces[span.trace_id].append(span)
-    yield from map(session_of_trace, traces.values())
+    return sessions_of_traces(spans(document, skip))
 
 
 def spans(document: Document, skip: Skip) -> Iterator[Span]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tracesite_sdk import records
 from tracesite_sdk.eko import transcripts as eko
+from tracesite_sdk.spans.span import Span
 from tracesite_sdk.transcripts.documents import Document, Skip, beginning
 from tracesite_sdk.transcripts.entries import Transcript
 
@@ -24,6 +25,7 @@ from . import (
     inspect_ai,
     langchain,
     langfuse,
+    langsmith,
     mini_swe_agent,
     openai_chat,
     openai_responses,
@@ -52,9 +54,18 @@ class Format(Protocol):
         """Yield the transcripts of a document, or sessions from a document that holds records."""
 
 
+@runtime_checkable
+class SpanFormat(Format, Protocol):
+    """The interface of a format of spans, which are stored as those that arrive over HTTP."""
+
+    def spans(self, document: Document, skip: Skip) -> Iterator[Span]:
+        """Yield the spans of a document that is recognised, those of a trace in any order."""
+
+
 FORMATS: tuple[Format, ...] = (
     own_export,
     otlp,
+    langsmith,
     toolbench,
     inspect_ai,
     sweagent,

@@ -81,6 +81,14 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
     )
 
 
+def sessions_of_traces(spans: Iterable[Span]) -> Iterator[records.Session]:
+    """Yield the session of each trace, in the order of their first spans."""
+    traces: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        traces[span.trace_id].append(span)
+    yield from map(session_of_trace, traces.values())
+
+
 def with_calls_joined(messages: Sequence[records.Message]) -> list[records.Message]:
     """Return messages in which a call that no tool of its run executed has what a tool outside of it, or a later run, executed
     under its id: only if nothing else has the id, and if name, arguments and times fit. A message of which nothing is left is

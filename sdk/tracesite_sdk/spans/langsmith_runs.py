@@ -206,8 +206,9 @@ def span_of(operation: Operation, run: Any) -> Span:
     """Return the piece of a span that a run is. Raise InvalidItem."""
     if not isinstance(run, dict):
         raise InvalidItem("run: expected an object")
-    id_ = uuid_of(run.get("id"), "id")
     order = _order(run.get("dotted_order"))
+    # A patch that was in the path of its request may have no id.
+    id_ = uuid_of(run.get("id") or (order[-1][1] if order else None), "id")
     parent = run.get("parent_run_id") or (order[-2][1] if len(order) > 1 else None)
     parent_id = uuid_of(parent, "parent_run_id") if parent else None
     # A run without its trace is the root of one, or, as far as can be known, the child of a root.

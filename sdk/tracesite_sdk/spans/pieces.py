@@ -26,7 +26,7 @@ def decoded_json(body: bytes) -> Any:
     """Return the value of a JSON text, no deeper than an attribute may be. Raise InvalidBody."""
     try:
         value = decode_json(body)
-        _bound(value, 0)
+        bound(value)
         return value
     except RecursionError as error:
         raise InvalidBody("JSON that is nested too deeply") from error
@@ -34,13 +34,13 @@ def decoded_json(body: bytes) -> Any:
         raise InvalidBody(f"not JSON: {error}") from error
 
 
-def _bound(value: Any, depth: int) -> None:
-    """Replace what is too deep, in place, because a copy of a large body would take as much memory again."""
+def bound(value: Any, depth: int = 0) -> None:
+    """Replace what is deeper than an attribute may be, in place: a copy of a large body would take as much memory again."""
     for name, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         if depth == DEEPEST:
             value[name] = TOO_DEEP
         else:
-            _bound(item, depth + 1)
+            bound(item, depth + 1)
 
 
 def span_id(of: str) -> str:

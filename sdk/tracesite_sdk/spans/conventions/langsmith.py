@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, items, text
-from tracesite_sdk.spans.facts import Facts, below, between, first_text
+from tracesite_sdk.spans.facts import Facts, below, between, cost, first_text, usage
 from tracesite_sdk.spans.observations import Kind
 from tracesite_sdk.spans.span import Attributes, Span
 from tracesite_sdk.transcripts.parsing.message_shapes import decoded
@@ -31,6 +31,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     "thread": ("langsmith.metadata.session_id", "langsmith.metadata.thread_id", "langsmith.metadata.conversation_id"),
     "end_user": ("langsmith.metadata.user_id",),
 }
+TOKENS: dict[str, tuple[str, ...]] = {
+    "input_tokens": ("langsmith.run.prompt_tokens",),
+    "output_tokens": ("langsmith.run.completion_tokens",),
+}
+"""Counts of the API, which sums them up in runs that are no requests."""
+COST = ("langsmith.run.total_cost",)
+PARTS_OF_COST = ("langsmith.run.prompt_cost", "langsmith.run.completion_cost")
 _STEPS = ("graph:step:", "seq:step:", "map:key:")
 """Tags that LangChain gives to the parts of a graph or a sequence."""
 
@@ -86,6 +93,8 @@ def _of_run(span: Span, found: Facts) -> Facts:
             filter(None, map(text, (*named, parameters.get("model"), parameters.get("model_name")))), None
         )
         found.usage = fields(attributes.get(NAMES["usage"][0])) or fields(reply.get("usage_metadata")) or None
+        found.usage = found.usage or usage(attributes, TOKENS)
+        found.cost = cost(attributes, COST, PARTS_OF_COST)
         found.parameters = parameters or None
         found.time_to_first_token = next(
             (between(span.start, event.time) for event in span.events if event.name == "new_token"), None
