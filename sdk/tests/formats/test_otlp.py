@@ -159,6 +159,52 @@ def test_metrics_among_the_spans_of_a_file_are_left_out() -> None:
     assert spans_in(lines([metric, COPILOT])) == ([SPAN], [("line 1", "neither an OTLP request nor a span")])
 
 
+def said(role: str, **part: Any) -> dict[str, Any]:
+    return {"role": role, "parts": [part]}
+
+
+def copilot(number: int, operation: str, **attributes: Any) -> dict[str, Any]:
+    """Return a span of Copilot CLI's file exporter; the one with the number 1 is around the others."""
+    texts = {name: json.dumps(value) if isinstance(value, list | dict) else value for name, value in attributes.items()}
+    named = {"gen_ai.operation.name": operation, "gen_ai.conversation.id": "conversation-1", **texts}
+    above = {"parentSpanId": f"{1:016x}"} if number > 1 else {}
+    times = {"startTime": [1_790_000_000 + number, 0], "endTime": [1_790_000_001 + (number if above else 9), 0]}
+    return {**COPILOT, "name": operation, "spanId": f"{number:016x}", **above, **times, "attributes": named, "status": {"code": 0}, "events": []}  # fmt: skip
+
+
+def tokens(given: int, made: int, cached: int) -> dict[str, Any]:
+    counts = {"input_tokens": given, "output_tokens": made, "cache_read.input_tokens": cached}
+    return {f"gen_ai.usage.{name}": count for name, count in counts.items()}
+
+
+def test_turn_of_copilot_counts_the_tokens_of_its_requests_once() -> None:
+    asked, reply = (
+        said("user", type="text", content="Run the tests"),
+        said("assistant", type="text", content="They fail."),
+    )
+    called = said("assistant", type="tool_call", id="c1", name="bash", arguments={"command": "make"})
+    found = said("tool", type="tool_call_response", id="c1", response="2 failed")
+    model = {"gen_ai.request.model": "auto", "gen_ai.response.model": "gpt-x", "github.copilot.cost": 1}
+    # Children are written first; the agent has the sums of its requests, and so have records of logs.
+    document = [
+        copilot(2, "chat", **model, **tokens(100, 20, 60), **{"gen_ai.input.messages": [asked], "gen_ai.output.messages": [called]}),
+        {**copilot(3, "execute_tool", **{"gen_ai.tool.name": "bash", "gen_ai.tool.call.id": "c1", "gen_ai.tool.call.arguments": {"command": "make"}, "gen_ai.tool.call.result": "2 failed", "error.type": "failure"}), "status": {"code": 2}},
+        {"type": "metric", "name": "gen_ai.client.token.usage", "dataPoints": []},
+        {"hrTime": [1_790_000_003, 0], "body": "copilot_chat.agent.turn", "attributes": {"gen_ai.usage.input_tokens": 100}, "traceId": TRACE, "spanId": f"{2:016x}"},
+        copilot(4, "chat", **model, **tokens(130, 7, 100), **{"gen_ai.input.messages": [asked, called, found], "gen_ai.output.messages": [reply]}),
+        copilot(1, "invoke_agent", **tokens(230, 27, 160), **{"gen_ai.agent.name": "copilot", "github.copilot.turn_count": 2}),
+    ]  # fmt: skip
+    [session], left_out = read(otlp, lines(document))
+    question, answer = session.messages or ()
+    assert (session.external_id, question.content, answer.content) == ("conversation-1", "Run the tests", "They fail.")
+    assert [(call.id, call.name, call.status) for call in calls(session)] == [("c1", "bash", "error")]
+    assert [step.usage for step in steps(answer)] == [
+        {"input_tokens": 100, "output_tokens": 20, "cached_input_tokens": 60},
+        {"input_tokens": 130, "output_tokens": 7, "cached_input_tokens": 100},
+    ]
+    assert [where for where, _why in left_out] == ["line 3", "line 4"]
+
+
 ASKED = {"role": "user", "content": "How warm is it?"}
 REPLIED = [
     {
