@@ -145,7 +145,7 @@ def files_in(source: Source, skip: Skip, budget: Budget | None = None, *, depth:
     """Yield the source itself or the files packed in it, in order. Read each before requesting the next.
 
     Report skipped entries to `skip` with their names. Yield a zip archive itself first, so that a format whose
-    transcripts are archives can claim it; yield its files unless `Zip.claimed` is set then.
+    transcripts are several files can take them; yield the others then.
     Raise OSError, and BrokenArchive if the rest of an archive cannot be read.
     """
     budget = budget or Budget()
@@ -190,8 +190,6 @@ class Zip:
 
     name: str
     files: Files
-    claimed: bool = False
-    """Set by the caller that reads it as one document."""
 
 
 def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[Source | Zip]:
@@ -215,9 +213,8 @@ def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[
         counted: set[str] = set()
         whole = Zip(name=source.name, files=Files(tuple(entries), partial(_entry, entries, skip, budget, counted)))
         yield whole
-        if not whole.claimed:
-            for entry in entries.values():
-                yield from _within(entry, skip, budget, depth)
+        for entry in (entry for name, entry in entries.items() if name not in whole.files.taken):
+            yield from _within(entry, skip, budget, depth)
 
 
 def _opened_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BufferedIOBase:

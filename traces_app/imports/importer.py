@@ -24,7 +24,17 @@ from access_app.db import Database
 from access_app.errors import ApiError
 from tracesite_sdk.formats.registry import Format, SpanFormat, format_of, is_of
 from tracesite_sdk.spans.span import Span
-from tracesite_sdk.transcripts.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
+from tracesite_sdk.transcripts.documents import (
+    Document,
+    Files,
+    Skip,
+    Source,
+    Unreadable,
+    ValueBudget,
+    file_source,
+    read,
+    skip_silently,
+)
 from tracesite_sdk.transcripts.outline import Outline, outline
 
 from . import cpu_time
@@ -76,6 +86,10 @@ def import_paths(
             with kept(sys.stdin.buffer, "standard input") as source:
                 yield from import_source(db, source, project_id, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS)
             continue
+        if path.is_dir():
+            folder = _folder(path)
+            yield from _import_folder(db, path, folder, project_id, format_=format_)
+            seen.update((path / name).resolve() for name in folder.taken)
         for file, reason in _files_below(path) if path.is_dir() else [(path, "")]:
             if (real := file.resolve()) in seen:
                 continue
@@ -126,7 +140,6 @@ def import_source(
                         claimed = _format_of(file.files, format_)
                         if claimed is None:
                             continue
-                        file.claimed = True
                         leave_out = _skip_into(report, is_bounded)
                         _import_document(db, file.files, claimed, report, project_id, leave_out, values)
                     elif file.name != source.name and (reason := _archive_skip_reason(file.name)):
@@ -149,6 +162,23 @@ def import_source(
     yield from skipped
     if not count + len(skipped):
         yield FileReport(path=source.name, status="failed" if named else "skipped", reason="the archive has no files")
+
+
+def _import_folder(
+    db: Database, path: Path, folder: Files, project_id: int | None, *, format_: Format | None
+) -> Iterator[FileReport]:
+    """Import the transcripts of a folder that are several files each; yield a report if there are some."""
+    report = FileReport(path=str(path))
+    try:
+        # As much as its files may take one by one.
+        with cpu_time.at_most(conf.REQUEST_CPU_SECONDS * (1 + len(folder.names))):
+            claimed = _format_of(folder, format_)
+            if claimed is None:
+                return
+            _import_document(db, folder, claimed, report, project_id, _skip_into(report, False), None)
+    except TookTooMuchCpuTime as error:
+        _stop_at(db, report, error, is_in_archive=False)
+    yield report
 
 
 def _import_file(
@@ -296,6 +326,20 @@ def _format_of(document: Document, wanted: Format | None) -> Format | None:
 
 
 # --- Files ----------------------------------------------------------------------------------------------------------
+
+
+def _folder(path: Path) -> Files:
+    """Return the JSON files below a folder that are not hidden."""
+    below = (file.relative_to(path) for file in path.rglob("*.json"))
+    names = sorted(file.as_posix() for file in below if not any(part.startswith(".") for part in file.parts))
+
+    def read_file(name: str) -> Document:
+        try:
+            return read(file_source(path / name), skip_silently)
+        except OSError as error:
+            raise Unreadable(error.strerror or str(error)) from error
+
+    return Files(tuple(names), read_file)
 
 
 def _files_below(folder: Path) -> Iterator[tuple[Path, str]]:

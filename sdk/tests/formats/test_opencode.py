@@ -10,7 +10,8 @@ from hypothesis import given
 
 from tracesite_sdk import records
 from tracesite_sdk.formats import opencode
-from tracesite_sdk.formats.registry import format_of
+from tracesite_sdk.formats.registry import FORMATS, format_of
+from tracesite_sdk.transcripts.documents import Files, Unreadable
 
 from .reading import assert_grows, assert_takes_no_other, calls, has_failed, lines, mangled, only, read, steps
 
@@ -213,6 +214,71 @@ def test_open_call_gets_result_in_grown_session() -> None:
     running = {**REPLY, "parts": [*REPLY["parts"][:3], tool("7", "bash", "running")]}
     assert_grows(opencode, export([USER, running]), export(WHOLE))
     assert [has_failed(call) for call in calls(only(opencode, export(WHOLE)))] == [False, True, True, False]
+
+
+# --- The storage folder -----------------------------------------------------------------------------------------------
+
+
+def stored(messages: list[Any], root: str = "storage/", info: dict[str, Any] | None = INFO) -> dict[str, Any]:
+    """Return the files of a session by their names, in no order."""
+    files: dict[str, Any] = {f"{root}project/p.json": {"id": "p", "worktree": "/srv/shop"}}
+    for stored_message in messages:
+        own = stored_message["info"]["id"]
+        for stored_part in stored_message["parts"]:
+            # Ids are random within a moment; here their numbers are the order.
+            name = f"prt_{int(stored_part['id'].removeprefix('prt_')):04}"
+            files[f"{root}part/{own}/{name}.json"] = {**stored_part, "id": name, "messageID": own}
+        files[f"{root}message/ses_1/{own}.json"] = stored_message["info"]
+    return files | ({f"{root}session/p/ses_1.json": info} if info is not None else {})
+
+
+def folder(files: dict[str, Any]) -> Files:
+    def read_file(name: str) -> Any:
+        if isinstance(files[name], Unreadable):
+            raise files[name]
+        return files[name]
+
+    return Files(tuple(files), read_file)
+
+
+def sessions_in(files: Files) -> tuple[list[records.Session], list[tuple[str, str]]]:
+    assert [format_.NAME for format_ in FORMATS if format_.recognises(files)] == ["opencode"]
+    return read(opencode, files)
+
+
+@pytest.mark.parametrize("root", ["", "storage/", "share/opencode/storage/"])
+def test_folder_is_read_as_the_export_of_its_session_is(root: str) -> None:
+    files = folder({**stored(WHOLE, root), "another.json": {}})
+    (session,), left_out = sessions_in(files)
+    (exported,), _left_out = read(opencode, export(WHOLE))
+    assert (session.external_id, session.title) == (exported.external_id, exported.title)
+    assert [(m.external_id, m.role, m.content) for m in session.messages or ()] == [(m.external_id, m.role, m.content) for m in exported.messages or ()]  # fmt: skip
+    assert [(call.id, call.status) for call in calls(session)] == [(call.id, call.status) for call in calls(exported)]
+    assert [step.usage for m in session.messages or () for step in steps(m)] == [step.usage for m in exported.messages or () for step in steps(m)]  # fmt: skip
+    others = 2 if not root else 1
+    assert left_out == [("(all)", f"neither a session, nor a message, nor a part: {others} file{'s' * (others > 1)}")]
+    assert ("another.json" in files.taken) == (not root)
+
+
+def test_folder_of_the_first_versions_is_read() -> None:
+    files = {name.replace("message/", "session/message/").replace("part/", "session/part/ses_1/").replace("session/p/", "session/info/"): value for name, value in stored(WHOLE).items()}  # fmt: skip
+    (session,), _left_out = sessions_in(folder(files))
+    assert (session.title, len(calls(session))) == ("Look around", 4)
+
+
+def test_session_without_its_file_or_a_part_is_read() -> None:
+    files = stored([USER, REPLY], info=None)
+    files["storage/part/msg_2/prt_0007.json"] = Unreadable("not JSON")
+    files["storage/session/p/ses_2.json"] = {**INFO, "id": "ses_2"}
+    (first, second), left_out = sessions_in(folder(files))
+    assert (first.external_id, len(calls(first)), second.external_id, second.messages) == ("ses_1", 3, "ses_2", [])
+    assert left_out[0] == ("storage/part/msg_2/prt_0007.json", "not JSON")
+
+
+@given(mangled(stored(WHOLE)))
+def test_read_mangled_folder_never_raises(files: dict[str, Any]) -> None:
+    if opencode.recognises(folder(files)):
+        read(opencode, folder(files))
 
 
 @given(mangled(export([*WHOLE, ABORTED])))

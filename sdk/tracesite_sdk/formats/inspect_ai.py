@@ -79,7 +79,10 @@ def recognises(document: Document) -> bool:
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the samples of a log that `recognises` accepts; report omissions to `skip`."""
-    log: Any = _header(document) if isinstance(document, Files) else document
+    log: Any = document
+    if isinstance(document, Files):
+        document.taken.update(document.names)
+        log = _header(document)
     if _is_sample(log):
         log, document = {}, {"samples": [log]}
     shared = _shared(log)

@@ -97,16 +97,18 @@ class NumberedLines:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one archive, for formats whose transcripts are archives; each is read on demand."""
+    """The files of one archive or folder, for formats whose transcripts are several files; each is read on demand."""
 
     names: tuple[str, ...]
     """As the archive has them, with forward slashes."""
     read: Callable[[str], Any]
     """Return the document of one of the names: JSON or Lines. Raise Unreadable."""
+    taken: set[str] = field(default_factory=set)
+    """The names of the files that belong to the transcripts, which their format adds; others are documents of their own."""
 
 
 Document = Lines | Files | Any
-"""Decoded JSON (object, array, text ...), Lines, or Files. A format without archives treats Files as an unknown object."""
+"""Decoded JSON (object, array, text ...), Lines, or Files. A format of single files treats Files as an unknown object."""
 _LOOKED_AT = 1_000
 """Items of a list that are checked to recognise the format; its marks may come late in a conversation."""
 _NAMES_LOOKED_AT = 10_000
@@ -137,7 +139,7 @@ def skip_silently(_where: str, _why: str) -> None:
 
 
 def first_values(document: Document, most: int | None = None) -> list[Any]:
-    """Return the first lines of a document, its items up to `most` if it is a list, or itself; nothing of an archive."""
+    """Return the first lines of a document, its items up to `most` if it is a list, or itself; nothing of Files."""
     if isinstance(document, Files):
         return []
     if isinstance(document, Lines):

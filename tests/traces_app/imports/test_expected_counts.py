@@ -88,7 +88,7 @@ def documents(name: str) -> Iterator[Document]:
     for path in paths(name):
         for source in files_in(file_source(path), _refuse):
             if isinstance(source, Zip):
-                source.claimed = True
+                source.files.taken.update(source.files.names)
                 yield source.files
             else:
                 yield read(source, _ignore)

@@ -1,0 +1,88 @@
+"""Transcripts of several files: in folders and in zip archives, beside others."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from access_app.db import primary
+from access_app.models import Project
+from sdk.tests.formats.test_opencode import REPLY, WHOLE, export, stored
+from sdk.tests.formats.test_pi import WHOLE as PI
+from traces_app.imports.importer import import_paths
+
+from .test_importer import stored as in_database
+
+
+def write(folder: Path, files: dict[str, Any]) -> Path:
+    for name, value in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return folder
+
+
+OTHERS: dict[str, Any] = {
+    "sessions/pi.jsonl": "".join(json.dumps(line) + "\n" for line in PI),
+    "sessions/notes.json": {"a": 1},
+    ".cache/message/ses_9/msg_9.json": REPLY["info"],
+}
+
+
+def imported(path: Path, project: Project) -> dict[str, tuple[str, str]]:
+    """Return the status and the format of each file that is named in the report, without the folder."""
+    return {report.path.removeprefix(str(path.parent)): (report.status, report.format) for report in import_paths(primary, [path], project.pk)}  # fmt: skip
+
+
+@pytest.fixture
+def expected(db: None, tmp_path: Path) -> Any:
+    """What the database has of the export of the same session."""
+    project = Project.objects.create(slug="exported")
+    imported(write(tmp_path / "export", {"session.json": export(WHOLE)}), project)
+    return in_database(project)
+
+
+def test_files_of_a_session_in_a_folder_are_joined(expected: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "storage", stored(WHOLE, ""))
+    project = Project.objects.create(slug="stored")
+    for _time in range(2):
+        assert imported(folder, project) == {"/storage": ("read", "opencode")}
+        assert in_database(project) == expected
+
+
+def test_other_files_of_a_folder_are_read_for_themselves(tmp_path: Path, db: None) -> None:
+    folder = write(tmp_path / "home", {**stored(WHOLE), **OTHERS})
+    assert imported(folder, Project.objects.create(slug="home")) == {
+        "/home": ("read", "opencode"),
+        "/home/.cache": ("skipped", ""),
+        "/home/sessions/pi.jsonl": ("read", "pi"),
+        "/home/sessions/notes.json": ("skipped", ""),
+    }
+
+
+def test_files_of_a_session_in_a_zip_archive_are_joined(expected: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "home", {**stored(WHOLE), "sessions/notes.json": {"a": 1}})
+    with zipfile.ZipFile(tmp_path / "home.zip", "w") as archive:
+        for file in folder.rglob("*.json"):
+            archive.write(file, file.relative_to(folder))
+    project = Project.objects.create(slug="zipped")
+    assert imported(tmp_path / "home.zip", project) == {
+        "/home.zip": ("read", "opencode"),
+        "/home.zip/sessions/notes.json": ("skipped", ""),
+    }
+    assert in_database(project) == expected
+
+
+def test_broken_file_of_a_session_costs_that_file(tmp_path: Path, db: None) -> None:
+    folder = write(tmp_path / "storage", {**stored(WHOLE, ""), "part/msg_2/prt_0007.json": '{"id": "prt_0007"'})
+    [report] = import_paths(primary, [folder], Project.objects.create(slug="broken").pk)
+    assert (report.status, [where for where, _why in report.left_out]) == ("read", ["part/msg_2/prt_0007.json", "(all)"])  # fmt: skip
+
+
+def test_folder_without_such_files_has_no_report_of_its_own(tmp_path: Path, db: None) -> None:
+    folder = write(tmp_path / "logs", OTHERS)
+    assert "/logs" not in imported(folder, Project.objects.create(slug="logs"))
