@@ -97,12 +97,6 @@ OTHERS: dict[str, Any] = {
             {"type": "tool_call", "subtype": "started", "call_id": "t", "tool_call": {"read": {}}, "session_id": "c1"},
         ]
     ),
-    "codex exec": lines(
-        [
-            {"type": "thread.started", "thread_id": "t"},
-            {"type": "item.completed", "item": {"id": "i", "type": "agent_message", "text": "Done"}},
-        ]
-    ),
     "Google ADK": lines([{"id": "e", "author": "user", "content": {"role": "user", "parts": [{"text": "Hi"}]}}]),
     "Cline's page": [{"ts": 1, "type": "say", "say": "text", "text": "Hi"}],
     "a log": lines([{"type": "system", "message": "up", "timestamp": "2026-03-01T12:00:00Z", "sessionId": "s"}]),
