@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -105,6 +107,15 @@ SPAN = Span(
 )
 
 
+def snake(value: Any) -> Any:
+    """Return a value with the names of protobuf."""
+    if isinstance(value, list):
+        return [snake(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", key): snake(item) for key, item in value.items()}
+
+
 def spans_in(document: Any) -> tuple[list[Span], list[tuple[str, str]]]:
     left_out: list[tuple[str, str]] = []
     found = list(otlp.spans(document, lambda where, why: left_out.append((where, why))))
@@ -128,6 +139,7 @@ def spans_in(document: Any) -> tuple[list[Span], list[tuple[str, str]]]:
         [CONSOLE],
         lines([COPILOT]),
         {"data": [{**PHOENIX, "span_kind": "internal"}], "next_cursor": None},
+        {"data": [snake(wire_span())], "next_cursor": None},
     ],
     ids=lambda document: type(document).__name__,
 )
@@ -255,6 +267,97 @@ def test_kinds_and_statuses_of_phoenix_are_read(form: Any) -> None:
     ]  # type: ignore[union-attr]
 
 
+# --- MLflow -----------------------------------------------------------------------------------------------------------
+
+ABOUT_TRACE = {"mlflow.trace.session": "s-1", "mlflow.trace.user": "ada"}
+CALLED = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]}  # fmt: skip
+SAID = {"role": "assistant", "content": "31 degrees."}
+
+
+def base64_of(digits: str) -> str:
+    return base64.b64encode(bytes.fromhex(digits)).decode()
+
+
+def mlflow(form: int, number: int, kind: str, *, failed: bool = False, **values: Any) -> dict[str, Any]:
+    """Return a span of version 2 or 3, or of the newest form, 4; the one with the number 1 is around the others."""
+    own, above = f"{number:016x}", "" if number == 1 else f"{1:016x}"
+    start, end = START + number * 10**9, START + (number + (1 if above else 9)) * 10**9
+    attributes = {"mlflow.traceRequestId": json.dumps(f"tr-{TRACE}"), "mlflow.spanType": json.dumps(kind)}
+    attributes |= {f"mlflow.{name.replace('__', '.')}": json.dumps(value) for name, value in values.items()}
+    said = {"name": "get_weather" if kind == "TOOL" else "run", "attributes": attributes}
+    code = "ERROR" if failed else "OK"
+    if form == 2:
+        ids = {
+            "context": {"trace_id": f"0x{TRACE}", "span_id": f"0x{own}"},
+            "parent_id": f"0x{above}" if above else None,
+        }
+        return {
+            **said,
+            **ids,
+            "start_time": start,
+            "end_time": end,
+            "status_code": code,
+            "status_message": "",
+            "events": [],
+        }
+    event = {"name": "exception", "time_unix_nano": end, "attributes": {"exception.message": "no"}}
+    ids = {"trace_id": base64_of(TRACE), "span_id": base64_of(own), "parent_span_id": base64_of(above)}
+    if form == 4:
+        ids = {"trace_id": f"trace:/a/{TRACE}", "otel_trace_id": TRACE, "span_id": own, "parent_span_id": above}
+    status = {"code": code if form == 4 else f"STATUS_CODE_{code}", "message": ""}
+    return {**said, **ids, "start_time_unix_nano": start, "end_time_unix_nano": str(end), "status": status, "events": [event] * failed}  # fmt: skip
+
+
+def mlflow_spans(form: int) -> list[dict[str, Any]]:
+    request = {"model": "gpt-x", "messages": [ASKED]}
+    counts: dict[str, Any] = {
+        "input_tokens": 100,
+        "output_tokens": 9,
+        "total_tokens": 109,
+        "cache_read_input_tokens": 60,
+    }
+    later: dict[str, Any] = {"input_tokens": 130, "output_tokens": 5, "total_tokens": 135}
+    found = {"role": "tool", "tool_call_id": "c1", "content": "31"}
+    return [
+        mlflow(form, 1, "AGENT", spanInputs={"question": ASKED["content"]}, spanOutputs="31 degrees.", chat__tokenUsage={"input_tokens": 230, "output_tokens": 14}),
+        mlflow(form, 2, "CHAT_MODEL", spanInputs=request, spanOutputs={"choices": [{"message": CALLED}]}, chat__tokenUsage=counts, llm__model="gpt-x"),
+        mlflow(form, 3, "TOOL", failed=True, spanInputs={"city": "Oslo"}),
+        mlflow(form, 4, "CHAT_MODEL", spanInputs={**request, "messages": [ASKED, CALLED, found]}, spanOutputs={"choices": [{"message": SAID}]}, chat__tokenUsage=later, llm__model="gpt-x"),
+    ]  # fmt: skip
+
+
+MLFLOW: dict[str, Any] = {
+    "a trace of version 2": {
+        "info": {"request_id": f"tr-{TRACE}", "timestamp_ms": 1, "request_metadata": ABOUT_TRACE},
+        "data": {"spans": mlflow_spans(2), "request": "{}", "response": "{}"},
+    },
+    "a trace of version 3": [
+        {"info": {"trace_id": f"tr-{TRACE}", "trace_metadata": ABOUT_TRACE}, "data": {"spans": mlflow_spans(3)}}
+    ],
+    "a row of a frame": [{"trace_id": f"tr-{TRACE}", "trace_metadata": ABOUT_TRACE, "spans": mlflow_spans(4)}],
+}
+
+
+@pytest.mark.parametrize("document", MLFLOW.values(), ids=MLFLOW)
+def test_trace_of_mlflow_is_read(document: Any) -> None:
+    assert format_of(document) is otlp
+    [session], left_out = read(otlp, document)
+    question, answer = session.messages or ()
+    assert (session.external_id, session.end_user, left_out) == ("s-1", "ada", [])
+    assert (question.content, answer.content) == (ASKED["content"], "31 degrees.")
+    assert [(call.id, call.name, call.status) for call in calls(session)] == [("c1", "get_weather", "error")]
+    assert [(step.model, (step.usage or {})["input_tokens"]) for step in steps(answer)] == [("gpt-x", 100), ("gpt-x", 130)]  # fmt: skip
+
+
+def test_spans_of_an_artifact_of_mlflow_have_the_trace_of_opentelemetry() -> None:
+    found, left_out = spans_in({"spans": mlflow_spans(3)})
+    assert [(span.trace_id, span.span_id, span.parent_id) for span in found[:2]] == [
+        (TRACE, f"{1:016x}", ""),
+        (TRACE, f"{2:016x}", f"{1:016x}"),
+    ]
+    assert (found[0].start, left_out) == (START + 10**9, [])
+
+
 def test_odd_span_of_a_request_is_left_out_alone() -> None:
     found, left_out = spans_in(request_of({**wire_span(2), "kind": "CHAIN"}, wire_span()))
     assert found == [SPAN]
@@ -303,7 +406,21 @@ def test_recognises_files_of_no_other_format() -> None:
     assert_takes_no_other(otlp, "otlp")
 
 
-@given(mangled([request_of(wire_span()), PYTHON, JAVASCRIPT, ANY_AGENT, CONSOLE, COPILOT, PHOENIX, row(PHOENIX)]))
+@given(
+    mangled(
+        [
+            request_of(wire_span()),
+            PYTHON,
+            JAVASCRIPT,
+            ANY_AGENT,
+            CONSOLE,
+            COPILOT,
+            PHOENIX,
+            row(PHOENIX),
+            *MLFLOW.values(),
+        ]
+    )
+)
 def test_read_mangled_document_never_raises(document: Any) -> None:
     if otlp.recognises(document):
         read(otlp, document)

@@ -44,7 +44,13 @@ from .reading import lines, load
 
 SAMPLES: dict[str, list[Any]] = {
     "own_export": [test_own_export.EXPORT],
-    "otlp": [[test_otlp.PYTHON], [test_otlp.JAVASCRIPT], lines([test_otlp.COPILOT]), {"data": [test_otlp.PHOENIX]}],
+    "otlp": [
+        [test_otlp.PYTHON],
+        [test_otlp.JAVASCRIPT],
+        lines([test_otlp.COPILOT]),
+        {"data": [test_otlp.PHOENIX]},
+        *test_otlp.MLFLOW.values(),
+    ],
     "langsmith": [test_langsmith.BATCH, {"runs": test_langsmith.LISTED}, test_langsmith.LISTED],
     "toolbench": [test_toolbench.answer()],
     "inspect_ai": [test_inspect_ai.log(test_inspect_ai.sample())],

@@ -2,9 +2,10 @@
 
 * Requests of OTLP in JSON: one, a list of them, or one a line, as the collector's file exporter writes them. Ids are
   hexadecimal, or base64 as protobuf's own printer writes them.
-* Spans of such a request, without it.
-* Spans as the SDKs for Python and JavaScript print them, Phoenix and others: see spans/readable_span.py. In a list, in lines, or
-  under `spans` or `data`; those of requests as well.
+* Spans of such a request, without it, also with the names of protobuf (`trace_id`), as Phoenix lists them.
+* Spans as the SDKs for Python and JavaScript print them, Phoenix, MLflow and others: see spans/readable_span.py. In a list, in
+  lines, or under `spans`, `data` or `data.spans`; those of requests as well. What MLflow says of a trace in its `info`
+  belongs to the spans without a parent.
 
 The spans are stored as those that arrive over HTTP, so a file and the wire may hold parts of one trace. A document is held
 whole, because the spans of a trace may be anywhere in it.
@@ -12,19 +13,24 @@ whole, because the spans of a trace may be anywhere in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.json_values import fields, items
 from tracesite_sdk.spans.conversation import sessions_of_traces
 from tracesite_sdk.spans.otlp_json import spans_in
 from tracesite_sdk.spans.readable_span import is_readable_span, readable_span
-from tracesite_sdk.spans.span import InvalidBody, Span
+from tracesite_sdk.spans.span import DEEPEST, Attributes, InvalidBody, Span
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
 
 NAME = "otlp"
 _REQUEST = "resourceSpans"
+_SNAKE = re.compile(r"_([a-z])")
+_OF_TRACE = ("mlflow.trace.session", "mlflow.trace.user", "mlflow.traceName")
 
 
 def recognises(document: Document) -> bool:
@@ -46,26 +52,35 @@ def spans(document: Document, skip: Skip) -> Iterator[Span]:
         if isinstance(fields(value).get(_REQUEST), list):
             yield from _of_request(where, value, skip)
             continue
-        within = _spans_of(value)
+        within, of_trace = _spans_of(value), _of_trace(fields(value))
         if not (within or _is_span(value)):
             skip(where, "neither an OTLP request nor a span")
             continue
         for index, item in enumerate(within or [value]):
             path = join_place(where, f"spans[{index}]") if within else where
             if _is_wire_span(item):
-                yield from _of_request(path, {_REQUEST: [{"scopeSpans": [{"spans": [item]}]}]}, skip)
+                yield from _of_request(path, {_REQUEST: [{"scopeSpans": [{"spans": [_renamed(item)]}]}]}, skip)
                 continue
             if not is_readable_span(item):
                 skip(path, "not a span")
                 continue
             try:
-                yield readable_span(item)
+                span = readable_span(item)
+                yield span if span.parent_id else replace(span, attributes=of_trace | span.attributes)
             except InvalidBody as error:
                 skip(path, str(error))
 
 
 def _spans_of(value: Any) -> list[Any]:
-    return items(fields(value).get("spans")) or items(fields(value).get("data"))
+    data = fields(value).get("data")
+    return items(fields(value).get("spans")) or items(data) or items(fields(data).get("spans"))
+
+
+def _of_trace(trace: dict[str, Any]) -> Attributes:
+    """Return MLflow's conversation, user and name of a trace: of its info, or of a row of a data frame."""
+    info = fields(trace.get("info")) or trace
+    said = fields(info.get("tags")) | fields(info.get("request_metadata")) | fields(info.get("trace_metadata"))
+    return {name: said[name] for name in _OF_TRACE if said.get(name)}
 
 
 def _is_span(value: Any) -> bool:
@@ -75,7 +90,19 @@ def _is_span(value: Any) -> bool:
 def _is_wire_span(value: Any) -> bool:
     """Return whether a value is a span of an OTLP request, without the request around it."""
     span = fields(value)
-    return {"traceId", "spanId", "name"} <= span.keys() and isinstance(span.get("attributes"), list)
+    has_ids = {"traceId", "spanId", "name"} <= span.keys() or {"trace_id", "span_id", "name"} <= span.keys()
+    return has_ids and isinstance(span.get("attributes"), list)
+
+
+def _renamed(value: Any, depth: int = 0) -> Any:
+    """Return a value with the names that JSON has for those of protobuf; names of attributes are no keys."""
+    if depth > DEEPEST:
+        return value
+    if isinstance(value, list):
+        return [_renamed(item, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {_SNAKE.sub(lambda found: found[1].upper(), key): _renamed(item, depth + 1) for key, item in value.items()}
 
 
 def _of_request(where: str, value: Any, skip: Skip) -> list[Span]:

@@ -403,9 +403,9 @@ def _scope_of(
 def _span(span: _Span, scope: Scope) -> Span:
     status = span.status or _Status()
     return Span(
-        trace_id=_id(span.trace_id, 16),
-        span_id=_id(span.span_id, 8),
-        parent_id=_id(span.parent_span_id, 8),
+        trace_id=hexadecimal(span.trace_id, 16),
+        span_id=hexadecimal(span.span_id, 8),
+        parent_id=hexadecimal(span.parent_span_id, 8),
         name=span.name,
         kind=_KINDS[span.kind] if span.kind in _KINDS else _integer(span.kind, "kind"),
         start=_integer(span.start_time_unix_nano, "startTimeUnixNano"),
@@ -424,8 +424,8 @@ def _span(span: _Span, scope: Scope) -> Span:
         ],
         links=[
             SpanLink(
-                trace_id=_id(link.trace_id, 16),
-                span_id=_id(link.span_id, 8),
+                trace_id=hexadecimal(link.trace_id, 16),
+                span_id=hexadecimal(link.span_id, 8),
                 trace_state=link.trace_state,
                 attributes=_attributes(link.attributes),
                 dropped_attributes=_integer(link.dropped_attributes_count, "droppedAttributesCount"),
@@ -445,8 +445,8 @@ def _span(span: _Span, scope: Scope) -> Span:
 def _log_record(record: _LogRecord, scope: Scope) -> LogRecord:
     return LogRecord(
         name=record.event_name,
-        trace_id=_id(record.trace_id, 16),
-        span_id=_id(record.span_id, 8),
+        trace_id=hexadecimal(record.trace_id, 16),
+        span_id=hexadecimal(record.span_id, 8),
         time=_integer(record.time_unix_nano, "timeUnixNano")
         or _integer(record.observed_time_unix_nano, "observedTimeUnixNano"),
         severity=_integer(record.severity_number, "severityNumber"),
@@ -468,7 +468,7 @@ def _scope(scope: _Scope | None, schema_url: str, resource: Attributes, resource
     )
 
 
-def _id(text: str, size: int) -> str:
+def hexadecimal(text: str, size: int) -> str:
     """Return an id in lower-case hexadecimal. Base64 of `size` bytes is read too; anything else is returned as it is."""
     if len(text) == size * 2 or not text:
         return text.lower()

@@ -3,7 +3,8 @@
 Sources: `ReadableSpan.to_json` of opentelemetry-sdk for Python (ids as "0x...", times as text), the ReadableSpan of
 @opentelemetry/sdk-trace-base for JavaScript (times as [seconds, nanoseconds]), any-agent's AgentTrace (ids as integers, times in
 nanoseconds), the ConsoleSpanExporter of JavaScript as JSON (`timestamp` and `duration` in microseconds), Copilot CLI's file exporter
-(ids at the top), and Phoenix's span JSON (`span_kind`, `status_code`) with the rows of its data frames (`context.trace_id`).
+(ids at the top), Phoenix's span JSON (`span_kind`, `status_code`) with the rows of its data frames (`context.trace_id`), and
+`Span.to_dict` of MLflow 2 and 3 (ids in base64 in the latter, `start_time_unix_nano`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, instant, items
 
+from .otlp_json import hexadecimal
 from .span import DEEPEST, TOO_DEEP, Attributes, InvalidBody, Scope, Span, SpanEvent, SpanLink, Status, number
 
 _KINDS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 # JavaScript's enum begins at 0 with INTERNAL.
 _FIRST_KIND_OF_JAVASCRIPT = 1
 _STATUSES: dict[str, Status] = {"ok": "ok", "error": "error", "1": "ok", "2": "error"}
-_TRACE_IDS, _IDS = ("trace_id", "traceId"), ("span_id", "spanId", "id")
+# MLflow's newest spans have its own id of the trace beside that of OpenTelemetry.
+_TRACE_IDS, _IDS = ("otel_trace_id", "trace_id", "traceId"), ("span_id", "spanId", "id")
+_STARTS = ("start_time", "startTime", "startTimeUnixNano", "start_time_unix_nano", "timestamp")
+_ENDS = ("end_time", "endTime", "endTimeUnixNano", "end_time_unix_nano")
+_MLFLOW_ID = "tr-"
+"""Before MLflow's id of a trace, which is that of OpenTelemetry."""
 _OPENINFERENCE_KIND = "openinference.span.kind"
 _OTHER_UNITS = range(10**9, 10**17)
 """Times that are no nanoseconds: those begin in 1973."""
@@ -46,10 +53,12 @@ def readable_span(value: Any) -> Span:
         or fields(span.get("instrumentationLibrary"))
         or fields(span.get("scope"))
     )
-    parent_id = _first(span, ("parent_id", "parentSpanId", "parentId")) or _first(parent, ("span_id", "spanId"))
+    parent_id = _first(span, ("parent_id", "parentSpanId", "parentId", "parent_span_id")) or _first(
+        parent, ("span_id", "spanId")
+    )
     code = status.get("status_code", status.get("code", span.get("status_code")))
-    start = _time(_first(span, ("start_time", "startTime", "startTimeUnixNano", "timestamp")), "start_time")
-    end = _time(_first(span, ("end_time", "endTime", "endTimeUnixNano")), "end_time")
+    start = _time(_first(span, _STARTS), "start_time")
+    end = _time(_first(span, _ENDS), "end_time")
     if not end and isinstance(duration := span.get("duration"), int) and "timestamp" in span:
         end = start + duration * 1000
     attributes, kind = span.get("attributes"), _kind(span.get("kind", span.get("span_kind")))
@@ -70,7 +79,7 @@ def readable_span(value: Any) -> Span:
         events=[
             SpanEvent(
                 name=str(event.get("name", "")),
-                time=_time(event.get("timestamp", event.get("time")), "events"),
+                time=_time(_first(event, ("timestamp", "time", "time_unix_nano")), "events"),
                 attributes=_attributes(event.get("attributes")),
             )
             for event in map(fields, items(span.get("events")))
@@ -134,13 +143,13 @@ def _link(link: dict[str, Any]) -> SpanLink:
 
 
 def _id(value: Any, digits: int, name: str) -> str:
-    """Return an id in hexadecimal. Integers are read in base 10 also where they are text."""
+    """Return an id in hexadecimal. Integers are read in base 10 also where they are text, and bytes in base64."""
     if isinstance(value, str) and value.isdecimal() and len(value) != digits:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 16**digits:
         return f"{value:0{digits}x}"
     if isinstance(value, str):
-        return value.lower().removeprefix("0x")
+        return hexadecimal(value.removeprefix("0x").removeprefix(_MLFLOW_ID), digits // 2).lower()
     raise InvalidBody(f"{name}: expected an id of {digits // 2} bytes, not {value!r:.50}")
 
 

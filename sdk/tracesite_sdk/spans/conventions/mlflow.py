@@ -32,6 +32,7 @@ def facts(span: Span) -> Facts:
         is_embedding=said == "EMBEDDING" or None,
         session_id=first_text(values, ("mlflow.trace.session",)),
         end_user=first_text(values, ("mlflow.trace.user",)),
+        title=first_text(values, ("mlflow.traceName",)),
         input=values.get("mlflow.spanInputs"),
         output=values.get("mlflow.spanOutputs"),
         tool_name=span.name if kind == "tool" else None,
