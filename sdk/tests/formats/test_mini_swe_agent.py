@@ -67,6 +67,34 @@ def test_commands_are_calls_with_their_results(document: Any) -> None:
     assert answer.health is None
 
 
+@pytest.mark.parametrize(
+    ("part", "regex", "reply"),
+    [
+        ("model", r"```mswea_bash_command\s*\n(.*?)\n```", "So:\n```bash\nmake\n```\n```mswea_bash_command\nls\n```"),
+        ("agent", r"```(?:shell)\s*\n(.*?)\n```", "```bash\nls\n```"),
+        ("agent", r"```shell\s*\n(.*?)\n```", "```shell\nls\n```"),
+        ("model", r"<run>(.*?)</run>", "```bash\nmake\n```\n<run>ls</run>"),
+        ("model", r"(x+x+)+y", "```bash\nls\n```"),
+    ],
+)
+def test_commands_are_those_of_the_expression_of_the_run(part: str, regex: str, reply: str) -> None:
+    config = {part: {"action_regex": regex, "model_name": "m-1"}}
+    found = outcomes([SYSTEM, TASK, {"role": "assistant", "content": reply}, seen("a.py")], config=config)
+    assert [args for args, *_rest in found] == [{"command": "ls"}]
+
+
+def test_list_of_messages_of_version_2_is_recognised() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+    asked = {"role": "assistant", "content": "", "tool_calls": [call], "extra": {"actions": [{"command": "ls", "tool_call_id": "c1"}]}}  # fmt: skip
+    done = {"role": "tool", "tool_call_id": "c1", "content": "a.py", "extra": {"returncode": 0, "raw_output": "a.py\n"}}
+    answered = {"role": "user", "content": '{"returncode": 0, "output": "a.py"}'}
+    for document in ([SYSTEM, TASK, asked, done], [SYSTEM, TASK, said("ls"), answered]):
+        assert [(call.args, call.status) for call in calls(only(mini_swe_agent, document))] in (
+            [('{"command": "ls"}', "success")],
+            [({"command": "ls"}, "success")],
+        )
+
+
 def test_run_has_model_and_status_of_its_info() -> None:
     session = only(mini_swe_agent, run(MESSAGES))
     assert (session.status, session.title) == ("completed", "Fix it.")

@@ -1,7 +1,8 @@
 """Read trajectories of mini-swe-agent: `.traj.json` files of all versions, and bare lists of their messages.
 
 A file has `messages` and `info`. A message of the model contains one command, in a fence or a tag, in version 2 also as
-`extra.actions`, or calls of the tool `bash`. The command is a call, and the text around it the thought.
+`extra.actions`, or calls of the tool `bash`. The command is a call, and the text around it the thought. The name of the
+fence or the tag is that of the `action_regex` of the run, which is not executed.
 
 * The observation that follows is the result: a message with the role `tool`, or of the user, whose template anybody may
   change, unless it is what a user said in between. `<returncode>` and `<output>`, the same as JSON, or `extra` give output
@@ -44,11 +45,20 @@ _TOOL = "bash"
 _ROLES = ("system", "user", "assistant", "tool", "exit")
 _MAX_TRIED = 20
 """Values and messages that are tested to recognise a document."""
-_COMMAND = re.compile(
-    r"```(?:mswea_bash_command|bash)[ \t]*\n(?P<fenced>.*?)(?P<end>\n?```|\Z)"
-    r"|<mswea_bash_command>(?P<tagged>.*?)(?P<close></mswea_bash_command>|\Z)",
-    re.DOTALL,
-)
+_NAME_OF_COMMANDS = "mswea_bash_command"
+
+
+def _commands(fences: str, tag: str) -> re.Pattern[str]:
+    """Return what finds commands in fences with one of these names, or in a tag."""
+    return re.compile(
+        rf"```(?:{fences})[ \t]*\n(?P<fenced>.*?)(?P<end>\n?```|\Z)|<{tag}>(?P<tagged>.*?)(?P<close></{tag}>|\Z)",
+        re.DOTALL,
+    )
+
+
+_COMMAND = _commands(f"{_NAME_OF_COMMANDS}|bash", _NAME_OF_COMMANDS)
+_NAMED = re.compile(r"```(?P<fence>[\w-]{1,40})|<(?P<tag>[\w-]{1,40})>")
+"""The name in an `action_regex`."""
 _RETURN_CODE = re.compile(r"\s*<returncode>\s*(-?\d+)\s*</returncode>")
 _NOT_RUN = ("The last command ", "Command not executed", "Commands not executed")
 """The start of what the agent answers to a command that timed out or was rejected."""
@@ -104,9 +114,9 @@ def _are_messages(value: object) -> bool:
     messages = [fields(item) for item in items(value)[:_MAX_TRIED]]
     return any(
         first.get("role") == "assistant"
-        and second.get("role") == "user"
-        and _command_in(first.get("content")) is not None
-        and _RETURN_CODE.match(_said(second)) is not None
+        and second.get("role") in ("user", "tool")
+        and (_command_in(first.get("content")) is not None or "actions" in fields(first.get("extra")))
+        and _is_observation(second)
         for first, second in zip(messages, messages[1:], strict=False)
     )
 
@@ -118,9 +128,19 @@ def _said(message: dict[str, Any]) -> str:
     return said if isinstance(said, str) else ""
 
 
-def _command_in(said: object) -> tuple[str, str] | None:
+def _pattern_of(info: dict[str, Any]) -> re.Pattern[str]:
+    """Return what finds the commands of a run. The expression of the run itself might take for ever."""
+    config = fields(info.get("config"))
+    said = [text(fields(config.get(part)).get("action_regex")) for part in ("model", "agent")]
+    named = _NAMED.search(next(filter(None, said), ""))
+    if named is None:
+        return _COMMAND
+    return _commands(re.escape(named["fence"] or _NAME_OF_COMMANDS), re.escape(named["tag"] or _NAME_OF_COMMANDS))
+
+
+def _command_in(said: object, pattern: re.Pattern[str] = _COMMAND) -> tuple[str, str] | None:
     """Return the command in the text of a reply, and the text around it; None unless there is exactly one command."""
-    found = list(_COMMAND.finditer(said)) if isinstance(said, str) else []
+    found = list(pattern.finditer(said)) if isinstance(said, str) else []
     if len(found) != 1 or not (found[0]["end"] or found[0]["close"]):
         return None
     assert isinstance(said, str), "a match was found in it"
@@ -136,6 +156,7 @@ class _Reader:
         self._where = where
         self._skip = skip
         self._info = fields(run.get("info"))
+        self._pattern = _pattern_of(self._info)
         self._is_named = _is_run(run)
         self._scope: str | None = None
         """Of the last reply with commands in its text."""
@@ -177,7 +198,7 @@ class _Reader:
         self._scope, self._open, self._submits = None, 0, False
         if not calls:
             commands = [text(fields(action).get("command")) or "" for action in items(extra.get("actions"))]
-            if (found := _command_in(said)) is not None:
+            if (found := _command_in(said, self._pattern)) is not None:
                 commands, said = commands or [found[0]], found[1] or None
             calls = [Call(id=None, name=_TOOL, args={"command": command}) for command in commands]
             self._scope, self._open = id_ if calls else None, len(calls)
