@@ -60,6 +60,19 @@ DONE = {"source": "agent", "message": "Done."}
 WHOLE = trajectory(SYSTEM, USER, CALLS, DONE, final_metrics={"total_prompt_tokens": 9})
 
 
+def test_audio_of_version_1_8_is_an_attachment_and_no_text() -> None:
+    audio = {"type": "audio", "source": {"media_type": "audio/mp3", "path": "a.mp3", "duration_sec": 2.5}}
+    prompt = {"source": "user", "message": [{"type": "text", "text": "Listen"}, audio]}
+    heard = {**CALLS, "observation": {"results": [{"source_call_id": "c1", "content": [{"type": "text", "text": "ok"}, audio]}]}}  # fmt: skip
+    answer = {"source": "agent", "message": [{"type": "text", "text": "Heard."}, audio]}
+    session = only(atif, trajectory(prompt, heard, answer, schema_version="ATIF-v1.8"))
+    question, reply = session.messages or []
+    assert (question.content, reply.content) == (prompt["message"], answer["message"])
+    result = calls(session)[0].result
+    assert isinstance(result, records.ToolResult)
+    assert (result.output, result.attachments) == ("ok", [audio])
+
+
 def test_full_trajectory_gives_expected_records() -> None:
     session = only(atif, WHOLE)
     assert session.external_id == "s-1"

@@ -1,4 +1,4 @@
-"""Read trajectories in ATIF, the Agent Trajectory Interchange Format of Harbor (its RFC 0001, versions 1.0 to 1.7).
+"""Read trajectories in ATIF, the Agent Trajectory Interchange Format of Harbor (its RFC 0001, versions 1.0 to 1.8).
 
 A trajectory is an object with a `schema_version` "ATIF-v1.x", a `session_id`, the `agent` and its `steps`. A document is
 a trajectory, a list or lines of them, or an object whose values are trajectories. Mapping of a step:
