@@ -172,6 +172,36 @@ def test_api_error_is_error_of_the_message() -> None:
     )
 
 
+@pytest.mark.parametrize("model", ["<synthetic>", "claude-sonnet-4-5"])
+def test_error_of_a_stream_is_that_of_an_answer_of_the_client(model: str) -> None:
+    said = {"id": "m1", "type": "message", "role": "assistant", "model": model, "content": [text("API Error: 529")]}
+    stream = [
+        {"type": "system", "subtype": "init", "session_id": SESSION, "cwd": "/srv"},
+        {"type": "assistant", "session_id": SESSION, "uuid": "a1", "parent_tool_use_id": None, "message": said, "error": "server_error"},
+    ]  # fmt: skip
+    (answer,) = only(stream).messages or []
+    assert answer.error == ("API Error: 529" if model == "<synthetic>" else None)
+
+
+@pytest.mark.parametrize("agent", ["acompact-3f2a9c", "aprompt_suggestion-01ab"])
+def test_conversation_repeated_by_an_agent_of_the_client_is_left_out(agent: str) -> None:
+    repeated = [{**value, "uuid": f"x-{value.get('uuid')}"} for value in LINES]
+    own = [line("user", "c1", "Summarize this", 50), line("assistant", "c2", [text("They fixed it.")], 51)]
+    again = [{**value, "isSidechain": True, "agentId": agent} for value in [*repeated, *own]]
+    (alone,), left_out = read(again)
+    (share,) = alone.messages or []
+    assert (share.external_id, [step.thought for step in reading.steps(share)]) == (
+        f"agent-{agent}",
+        ["They fixed it."],
+    )
+    assert (reading.steps(share)[0].metadata or {})["prompt"] == "Summarize this"
+    assert left_out == [("(all)", f"bookkeeping, the conversation, repeated by an agent of the client: {len(LINES)} lines")]  # fmt: skip
+    (both,), _left_out = read([*LINES, *again])
+    (main,), _left_out = read(LINES)
+    assert [call.id for call in reading.calls(both)] == [call.id for call in reading.calls(main)]
+    assert [m.external_id for m in both.messages or ()] == [m.external_id for m in main.messages or ()]
+
+
 def test_inserted_lines_do_not_end_the_turn() -> None:
     lines = [
         *LINES[:5],

@@ -11,7 +11,7 @@ Mapping:
 * A session is a `sessionId`; the external id of a message is the `uuid` of its first line. Both are globally unique, so
   a file may hold any part of a session, and a line that occurs twice counts once.
 * Lines with one `message.id` are one reply with that id and the last usage; results may come between them. Its text is
-  the thought of its calls. `isApiErrorMessage` marks an error. A block that repeats or continues one of an earlier line is
+  the thought of its calls. `isApiErrorMessage`, or in streams the `error` of an answer of the client, marks an error. A block that repeats or continues one of an earlier line is
   that block: some writers repeat in each line all that there is so far. Some gateways give one id to all answers; another
   `requestId`, or after a result another count of input tokens or an earlier stop reason, begins another reply.
 * A user line with tool results becomes these results; `toolUseResult` is the data of its only result. A result that stands
@@ -34,6 +34,8 @@ Mapping:
   lines); input after a reply is in the metadata of that reply as `told_after`. Progress lines repeat calls and results
   of a sub-agent; they are ignored where the sub-agent's own lines are present. A sub-agent file alone becomes the
   message "agent-<id>" of its session, with the same steps.
+* Agents of the client itself, which compact the conversation or suggest a prompt, may repeat the conversation with its tokens:
+  what comes before their last input is left out and counted.
 * `system` lines with text are system messages; titles and summaries give the title. Bookkeeping lines (file snapshots,
   progress of commands and hooks) are not part of the conversation: they are left out and counted.
 
@@ -111,6 +113,8 @@ _ABSORBED = "absorbed_mid_turn"
 """The `reason` of a `remove` that passed the text to the model; older versions give no reason."""
 STARTERS = ("Agent", "Task")
 """The names of the tool that starts a sub-agent."""
+_OF_CLIENT = re.compile(r"a(?:compact|prompt_suggestion)-[0-9a-f]+")
+"""The ids of agents of the client itself."""
 _AGENT_ID = re.compile(r"agentId: ([\w-]+)(?: \(.*|[ \t]*)")
 """The line in the result of a sub-agent that names it."""
 _LAST_LINES = 8
@@ -386,11 +390,16 @@ class _Survey:
         self._last_replies: dict[tuple[str | None, str], int] = {}
         """The first line of the last reply of a sub-agent, by session and sub-agent."""
         self._session_lines: list[tuple[str, dict[str, Any]]] = []
+        self._of_client: defaultdict[str, list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
+        """The lines of each agent of the client since its last input."""
+        self._repeated_by_client: set[int] = set()
+        self._is_over = False
         for ordinal, (line, where) in enumerate(_numbered_lines(document)):
             if isinstance(line.value, dict):
                 self._add_line(ordinal, line.value, where)
             else:
                 skip(where, "not an object")
+        self._add_held()
         self._drop_repeated()
         self._match_prompts()
         self._apply_session_lines()
@@ -398,6 +407,8 @@ class _Survey:
     def _add_line(self, ordinal: int, value: dict[str, Any], where: str) -> None:
         kind = value.get("type")
         line, is_repeated = _unwrapped(value)
+        if self._holds(ordinal, value, line, where):
+            return
         if kind in _ROLES or is_repeated:
             if line.get("type") in _ROLES and isinstance(line.get("message"), dict):
                 self._add_message(ordinal, line, where, is_repeated)
@@ -422,11 +433,32 @@ class _Survey:
         else:
             self._skip(where, "no type")
 
+    def _holds(self, ordinal: int, value: dict[str, Any], line: dict[str, Any], where: str) -> bool:
+        """Hold a line of an agent of the client until it is known that no input follows, which makes it a repetition."""
+        agent = text(line.get("agentId")) or ""
+        if self._is_over or _OF_CLIENT.fullmatch(agent) is None:
+            return False
+        held = self._of_client[agent]
+        if line.get("type") == "user" and isinstance(line.get("message"), dict) and _has_prompt(line):
+            self._repeated_by_client.update(ordinal for ordinal, _value, _where in held)
+            held.clear()
+        held.append((ordinal, value, where))
+        return True
+
+    def _add_held(self) -> None:
+        self._is_over = True
+        for ordinal, value, where in (line for lines in self._of_client.values() for line in lines):
+            self._add_line(ordinal, value, where)
+        if self._repeated_by_client:
+            self.left_out["the conversation, repeated by an agent of the client"] = len(self._repeated_by_client)
+        for part in self.parts.values():
+            part.left_out |= self._repeated_by_client
+
     def _part(self, session_id: str | None, ordinal: int) -> _Part:
         if session_id is not None:
             self._session_id = session_id
         part = self.parts.setdefault(self._session_id, _Part(self._session_id, ordinal, ordinal))
-        part.last = ordinal
+        part.last = max(part.last, ordinal)
         return part
 
     def _add_message(self, ordinal: int, line: dict[str, Any], where: str, is_repeated: bool) -> None:
@@ -971,7 +1003,7 @@ class _Reader:
         if not is_message and _aside_of(value) is None:
             return
         self._session_id = _session_of(line) or self._session_id
-        if self._session_id != self._part.session_id:
+        if self._session_id != self._part.session_id or ordinal in self._part.left_out:
             return
         time = line.get("timestamp")
         agent = self._sidechains.agent_of(line)
@@ -981,7 +1013,7 @@ class _Reader:
             elif self._only is None:
                 self._put_aside(ordinal, value, time)
             return
-        if ordinal in self._part.left_out or (self._only is not None and agent != self._only):
+        if self._only is not None and agent != self._only:
             return
         if line.get("type") == "assistant":
             self._reply(ordinal, line, agent, where, is_repeated=is_repeated)
@@ -1120,9 +1152,7 @@ class _Reader:
                     created_at=None if is_repeated else at,
                     step_id=own_id if is_first else id_ if self._part.session_id else None,
                     parent_call=self._part.parents.get(agent, "") if agent is not None else None,
-                    error=_text_of(message) or text(line.get("error")) or "API error"
-                    if line.get("isApiErrorMessage") is True
-                    else None,
+                    error=_error_of(line),
                     health=flags,
                     metadata=metadata,
                 ),
@@ -1143,6 +1173,14 @@ class _Reader:
         self._waiting += [replace(result, created_at=at, health=flags) for result in results]
         early = [self._early.pop((agent, call.id or ""), None) for call in blocks.calls]
         self._waiting += [result for result in early if result is not None]
+
+
+def _error_of(line: dict[str, Any]) -> str | None:
+    """Return the error that an answer stands for; streams name it without the mark of files."""
+    is_of_client = (text(line["message"].get("model")) or "").startswith("<")
+    if line.get("isApiErrorMessage") is True or (is_of_client and line.get("error")):
+        return _text_of(line["message"]) or text(line.get("error")) or "API error"
+    return None
 
 
 def _is_visible(block: object) -> bool:
