@@ -24,6 +24,7 @@ from access_app.db import Database
 from access_app.errors import ApiError
 from tracesite_sdk.formats.registry import Format, SpanFormat, format_of, is_of
 from tracesite_sdk.spans.span import Span
+from tracesite_sdk.transcripts import databases
 from tracesite_sdk.transcripts.documents import (
     Document,
     Files,
@@ -168,17 +169,40 @@ def _import_folder(
     db: Database, path: Path, folder: Files, project_id: int | None, *, format_: Format | None
 ) -> Iterator[FileReport]:
     """Import the transcripts of a folder that are several files each; yield a report if there are some."""
+    # As much CPU time as its files may take one by one.
+    report = _import_whole(db, path, folder, project_id, format_=format_, mebibytes=1 + len(folder.names))
+    if report is not None:
+        yield report
+
+
+def _import_whole(
+    db: Database, path: Path, document: Document, project_id: int | None, *, format_: Format | None, mebibytes: int
+) -> FileReport | None:
+    """Import a document that is more than one file; return None if it is not of a known format."""
     report = FileReport(path=str(path))
     try:
-        # As much as its files may take one by one.
-        with cpu_time.at_most(conf.REQUEST_CPU_SECONDS * (1 + len(folder.names))):
-            claimed = _format_of(folder, format_)
+        with cpu_time.at_most(conf.REQUEST_CPU_SECONDS * mebibytes):
+            claimed = _format_of(document, format_)
             if claimed is None:
-                return
-            _import_document(db, folder, claimed, report, project_id, _skip_into(report, False), None)
+                return None
+            _import_document(db, document, claimed, report, project_id, _skip_into(report, False), None)
     except TookTooMuchCpuTime as error:
         _stop_at(db, report, error, is_in_archive=False)
-    yield report
+    return report
+
+
+def _import_database(
+    db: Database, path: Path, project_id: int | None, *, named: bool, format_: Format | None
+) -> Iterator[FileReport]:
+    """Import the transcripts in an SQLite database; yield its report."""
+    try:
+        with databases.opened(path) as document:
+            mebibytes = 1 + path.stat().st_size // _MEBIBYTE
+            report = _import_whole(db, path, document, project_id, format_=format_, mebibytes=mebibytes)
+        reason = "not a database of a known format"
+    except (OSError, Unreadable) as error:
+        report, reason = None, str(error)
+    yield report or FileReport(path=str(path), status="failed" if named else "skipped", reason=reason)
 
 
 def _import_file(
@@ -193,8 +217,13 @@ def _import_file(
                     db, copy, project_id, named=named, format_=format_, cpu_seconds=conf.REQUEST_CPU_SECONDS
                 )
                 return
+        with source.open() as stream:
+            is_database = stream.read(len(databases.MAGIC)) == databases.MAGIC
     except OSError as error:
         yield FileReport(path=source.name, status="failed", reason=error.strerror or str(error))
+        return
+    if is_database:
+        yield from _import_database(db, path, project_id, named=named, format_=format_)
         return
     watched = watch(source) if watch else source
     yield from import_source(
@@ -377,4 +406,5 @@ def _skip_reason(path: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     looks_like_json = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
-    return "" if looks_like_json or is_packed(head) else "neither JSON nor an archive"
+    is_read = looks_like_json or is_packed(head) or head.startswith(databases.MAGIC)
+    return "" if is_read else "neither JSON nor an archive"

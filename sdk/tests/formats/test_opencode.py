@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from hypothesis import given
 from tracesite_sdk import records
 from tracesite_sdk.formats import opencode
 from tracesite_sdk.formats.registry import FORMATS, format_of
+from tracesite_sdk.transcripts import databases
 from tracesite_sdk.transcripts.documents import Files, Unreadable
 
 from .reading import assert_grows, assert_takes_no_other, calls, has_failed, lines, mangled, only, read, steps
@@ -273,6 +278,68 @@ def test_session_without_its_file_or_a_part_is_read() -> None:
     (first, second), left_out = sessions_in(folder(files))
     assert (first.external_id, len(calls(first)), second.external_id, second.messages) == ("ses_1", 3, "ses_2", [])
     assert left_out[0] == ("storage/part/msg_2/prt_0007.json", "not JSON")
+
+
+# --- The database -----------------------------------------------------------------------------------------------------
+
+TABLES = """
+    CREATE TABLE session (id text PRIMARY KEY, project_id text NOT NULL, parent_id text, slug text, directory text, title text,
+        version text, time_created integer, time_updated integer, cost real, tokens_input integer);
+    CREATE TABLE message (id text PRIMARY KEY, session_id text NOT NULL, time_created integer, data text NOT NULL);
+    CREATE TABLE part (id text PRIMARY KEY, message_id text NOT NULL, session_id text NOT NULL, time_created integer, data text);
+    CREATE VIEW trap AS SELECT * FROM session;
+"""
+
+
+def database(path: Path, messages: list[Any]) -> Path:
+    """Write a database with the session of `export`; its messages and parts are in the order of their ids alone."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(TABLES)
+        created, updated = INFO["time"]["created"], INFO["time"]["updated"]
+        about = [INFO[name] for name in ("id", "projectID", "slug", "directory", "title", "version")]
+        connection.execute("INSERT INTO session VALUES (?, ?, NULL, ?, ?, ?, ?, ?, ?, 9.5, 900)", [*about, created, updated])  # fmt: skip
+        for stored_message in reversed(messages):
+            own, info = stored_message["info"]["id"], stored_message["info"]
+            data = {name: value for name, value in info.items() if name not in ("id", "sessionID")}
+            connection.execute("INSERT INTO message VALUES (?, 'ses_1', 0, ?)", [own, json.dumps(data)])
+            for stored_part in reversed(stored_message["parts"]):
+                number = int(stored_part["id"].removeprefix("prt_"))
+                data = {name: value for name, value in stored_part.items() if name not in ("id", "sessionID", "messageID")}  # fmt: skip
+                connection.execute("INSERT INTO part VALUES (?, ?, 'ses_1', 0, ?)", [f"prt_{number:04}", own, json.dumps(data)])  # fmt: skip
+        connection.commit()
+    return path
+
+
+def test_database_is_read_as_the_export_of_its_session_is(tmp_path: Path) -> None:
+    with databases.opened(database(tmp_path / "opencode.db", WHOLE)) as tables:
+        assert [format_.NAME for format_ in FORMATS if format_.recognises(tables)] == ["opencode"]
+        (session,), left_out = read(opencode, tables)
+    (exported,), _left_out = read(opencode, export(WHOLE))
+    assert ((session.external_id, session.title, session.created_at), left_out) == ((exported.external_id, exported.title, exported.created_at), [])  # fmt: skip
+    assert session.metadata == exported.metadata
+    assert [(m.external_id, m.role, m.content, m.metadata) for m in session.messages or ()] == [(m.external_id, m.role, m.content, m.metadata) for m in exported.messages or ()]  # fmt: skip
+    assert [(call.id, call.status) for call in calls(session)] == [(call.id, call.status) for call in calls(exported)]
+    assert [step.usage for m in session.messages or () for step in steps(m)] == [step.usage for m in exported.messages or () for step in steps(m)]  # fmt: skip
+
+
+def test_row_without_json_is_reported(tmp_path: Path) -> None:
+    path = database(tmp_path / "opencode.db", WHOLE)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE part SET data = '{' WHERE id = 'prt_0007'")
+        connection.execute("UPDATE message SET data = x'00' WHERE id = 'msg_3'")
+        connection.commit()
+    with databases.opened(path) as tables:
+        (session,), left_out = read(opencode, tables)
+    assert len(calls(session)) == 3
+    assert [where for where, _why in left_out] == ["part prt_0007", "message msg_3", "message msg_3"]
+
+
+def test_other_databases_are_not_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "goose.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE sessions (id text); CREATE TABLE messages (id text, session_id text, data text)")  # fmt: skip
+    with databases.opened(path) as tables:
+        assert [format_.NAME for format_ in FORMATS if format_.recognises(tables)] == []
 
 
 @given(mangled(stored(WHOLE)))

@@ -12,7 +12,7 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from io import SEEK_CUR, SEEK_END, BufferedIOBase, BufferedReader, RawIOBase
@@ -107,8 +107,20 @@ class Files:
     """The names of the files that belong to the transcripts, which their format adds; others are documents of their own."""
 
 
-Document = Lines | Files | Any
-"""Decoded JSON (object, array, text ...), Lines, or Files. A format of single files treats Files as an unknown object."""
+@dataclass(frozen=True)
+class Tables:
+    """The tables of an SQLite database; see databases.py."""
+
+    columns: Mapping[str, Collection[str]]
+    """By table."""
+    rows: Callable[..., Iterator[dict[str, Any]]]
+    """Return the rows of a table, in the order of a column, that have these values: `rows("message", "id", session_id="s")`. Bytes
+    are None. Raise Unreadable."""
+
+
+Document = Lines | Files | Tables | Any
+"""Decoded JSON (object, array, text ...), Lines, Files, or Tables. A format of single files treats the latter two as unknown
+objects."""
 _LOOKED_AT = 1_000
 """Items of a list that are checked to recognise the format; its marks may come late in a conversation."""
 _NAMES_LOOKED_AT = 10_000
@@ -119,7 +131,7 @@ _LOOKED_INTO = 5
 
 def beginning(document: Document) -> Document:
     """Return the document with only the first items of its lists, because each format looks at all of it to recognise it."""
-    return document if isinstance(document, Lines | Files) else _begun(document, _LOOKED_INTO)
+    return document if isinstance(document, Lines | Files | Tables) else _begun(document, _LOOKED_INTO)
 
 
 def _begun(value: Any, depth: int) -> Any:
@@ -139,8 +151,8 @@ def skip_silently(_where: str, _why: str) -> None:
 
 
 def first_values(document: Document, most: int | None = None) -> list[Any]:
-    """Return the first lines of a document, its items up to `most` if it is a list, or itself; nothing of Files."""
-    if isinstance(document, Files):
+    """Return the first lines of a document, its items up to `most` if it is a list, or itself; nothing of others."""
+    if isinstance(document, Files | Tables):
         return []
     if isinstance(document, Lines):
         return document.head()

@@ -1,9 +1,11 @@
-"""Transcripts of several files: in folders and in zip archives, beside others."""
+"""Transcripts of several files, in folders and in zip archives, and those in databases; beside others."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from access_app.db import primary
 from access_app.models import Project
-from sdk.tests.formats.test_opencode import REPLY, WHOLE, export, stored
+from sdk.tests.formats.test_opencode import REPLY, WHOLE, database, export, stored
 from sdk.tests.formats.test_pi import WHOLE as PI
 from traces_app.imports.importer import import_paths
 
@@ -86,3 +88,41 @@ def test_broken_file_of_a_session_costs_that_file(tmp_path: Path, db: None) -> N
 def test_folder_without_such_files_has_no_report_of_its_own(tmp_path: Path, db: None) -> None:
     folder = write(tmp_path / "logs", OTHERS)
     assert "/logs" not in imported(folder, Project.objects.create(slug="logs"))
+
+
+def test_database_in_a_folder_or_named_is_read(expected: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "share", {"notes.json": {"a": 1}})
+    path = database(folder / "opencode.db", WHOLE)
+    project = Project.objects.create(slug="database")
+    assert imported(folder, project)["/share/opencode.db"] == ("read", "opencode")
+    assert in_database(project) == expected
+    assert imported(path, project) == {"/opencode.db": ("read", "opencode")}
+    assert in_database(project) == expected
+
+
+def test_rows_of_the_write_ahead_log_are_read(expected: Any, tmp_path: Path) -> None:
+    path = database(tmp_path / "opencode.db", WHOLE[:1])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("ATTACH ? AS whole", [str(database(tmp_path / "whole.db", WHOLE))])
+        for table in ("message", "part"):
+            connection.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM whole.{table}")
+        connection.commit()
+        project = Project.objects.create(slug="wal")
+        assert imported(path, project) == {"/opencode.db": ("read", "opencode")}
+    assert in_database(project) == expected
+
+
+def test_broken_or_unknown_database_has_failed_if_it_is_named(tmp_path: Path, db: None) -> None:
+    project = Project.objects.create(slug="broken")
+    path = database(tmp_path / "opencode.db", WHOLE)
+    whole = path.read_bytes()
+    for broken in (whole[:100], whole[:5000] + b"x" * 8000, whole[:16] + b"\xff" * 500):
+        path.write_bytes(broken)
+        assert imported(path, project)["/opencode.db"][0] == "failed"
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE a (b)")
+    [report] = import_paths(primary, [path], project.pk)
+    assert (report.status, report.reason) == ("failed", "not a database of a known format")
+    assert imported(tmp_path, project) == {f"/{tmp_path.name}/opencode.db": ("skipped", "")}
