@@ -219,7 +219,7 @@ def ids(cast: dict[str, tuple[Client, dict[str, str]]]) -> dict[str, str]:
     return {
         "session_id": call["session_id"],
         "message_id": call["message_id"],
-        "call_id": call["id"],
+        "call_id": call["uuid"],
         "snapshot_id": one["id"],
         "part": ref,
         "ref": context["ref"],

@@ -120,7 +120,7 @@ class KeysetChangeList(ChangeList):
     def facets_url(self) -> str:
         """The address of the facets of the list; "" if it has none."""
         admin_ = self.keyset_admin
-        has_some = any(page.name == "facets" for page in admin_.pages) and not admin_.in_trash(self.request)
+        has_some = admin_.has_page("facets") and not admin_.in_trash(self.request)
         return reverse(f"admin:{url_name(admin_, 'facets')}") + self.get_query_string() if has_some else ""
 
     @property
@@ -421,6 +421,7 @@ class KeysetAdmin(RoleAdmin):
             "title": named.title if named else _("Trash: %(rows)s") % {"rows": rows} if in_trash else rows,
             "list_order": self._order_in_words(request),
             "address_query": request.GET.urlencode(),
+            "has_peek": self.has_peek(request),
             **self.exports.context(self, request),
             **self.columns.context(self, request),
             **self.saved_views.context(self, request),
@@ -488,6 +489,14 @@ class KeysetAdmin(RoleAdmin):
     def in_trash(self, request: HttpRequest) -> bool:
         """Return whether the request is for the list of the trash."""
         return self.trash is not None and self.trash.is_shown(self, request)
+
+    def has_page(self, name: str) -> bool:
+        """Return whether the admin has such a page of its own."""
+        return any(page.name == name for page in self.pages)
+
+    def has_peek(self, request: HttpRequest) -> bool:
+        """Return whether a click on a row shows it beside the list."""
+        return self.has_page("peek") and not self.in_trash(request)
 
     def named_list(self, parameters: Mapping[str, str]) -> NamedList | None:
         """Return the list with these parameters, if it has a title of its own."""

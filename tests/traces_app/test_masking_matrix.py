@@ -151,10 +151,12 @@ EVERY = frozenset(
     /admin/messages_app/message/<uuid:message_id>/similar/<uuid:node_id>/
     /admin/messages_app/message/<uuid:message_id>/words/
     /admin/messages_app/session/<uuid:session_id>/outline/<uuid:node_id>/
+    /admin/messages_app/session/<uuid:session_id>/peek/
     /admin/messages_app/session/<uuid:session_id>/words/
     /admin/messages_app/message/<uuid:message_id>/spans/
     /admin/messages_app/message/<uuid:message_id>/steps/<uuid:step_id>/input/
     /admin/traces_app/toolcall/<path:object_id>/change/
+    /admin/traces_app/toolcall/<uuid:call_id>/peek/
     /admin/traces_app/score/<path:object_id>/change/
     /api/v1/messages/<str:message_id>/
     /api/v1/sessions/<str:session_id>/

@@ -14,7 +14,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -32,7 +31,6 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import ago, duration, first_characters, marked, one_line, visible
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
-from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.search.pages import mark_of_status
 from traces_app.queries.search.texts import FIELDS
 from tracesite_sdk.records import ids
@@ -52,15 +50,14 @@ from .filters import (
     CallUserFilter,
     MessageIdFilter,
 )
-from .labels import NAME_CHARACTERS, found_terms
+from .labels import NAME_CHARACTERS, call_label, found_terms
 from .list_filters import SORTS
+from .peek import send_call_peek
 from .periods import page_of_period
 from .run_page import url_in_run
 from .text_search import named_or_saying, with_found
 
 ERROR_CHARACTERS = 2 * NAME_CHARACTERS
-_OUTCOMES: Mapping[str, Outcome] = {ToolCall.Status.ERROR: Outcome.FAILED, ToolCall.Status.PENDING: Outcome.RUNNING}
-"""The outcomes that look like a status."""
 
 
 def show_errors(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
@@ -74,7 +71,11 @@ def show_errors(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
 class ToolCallAdmin(KeysetAdmin):
     """The list of calls, for finding a failed one; each row links to its place in the run."""
 
-    pages = (Page("errors/", show_errors, "errors"), Page("facets/", send_facets, "facets"))
+    pages = (
+        Page("errors/", show_errors, "errors"),
+        Page("facets/", send_facets, "facets"),
+        Page("<uuid:call_id>/peek/", send_call_peek, "peek"),
+    )
     bulk = BulkActions(for_all=True)
     sorts: ClassVar[Mapping[str, Sort]] = {"duration": SORTS["duration"]}
     searched_fields = FIELDS
@@ -100,7 +101,7 @@ class ToolCallAdmin(KeysetAdmin):
     )
     api = ApiList(name="tool-calls", searches=True)
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "began")
-    list_display_links = None
+    list_display_links = ("tool_name",)
     named_lists = (
         NamedList(
             parameter="status",
@@ -203,13 +204,11 @@ class ToolCallAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("tool"))
     def tool_name(self, row: ToolCall) -> SafeString:
-        name = marked(one_line(str(row.tool), NAME_CHARACTERS), found_terms(row, "tool"))
-        return format_html('<a href="{}">{}</a>', _address(row), name)
+        return marked(one_line(str(row.tool), NAME_CHARACTERS), found_terms(row, "tool"))
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, row: ToolCall) -> SafeString:
-        kind = _OUTCOMES.get(row.status, Outcome.DONE)
-        return format_html('<strong class="outcome outcome-{}">{}</strong>', kind, capfirst(row.get_status_display()))
+        return call_label(row)
 
     @admin.display(description=gettext_lazy("error"))
     def error(self, row: Any) -> SafeString:

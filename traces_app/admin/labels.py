@@ -15,10 +15,13 @@ from django.utils.translation import gettext as _
 
 from messages_app.models import Message, Session
 from messages_app.safe_text import marked, one_line, visible
+from traces_app.models import ToolCall
 from traces_app.queries.runs.outcome import Outcome
 
 NAME_CHARACTERS = 80
 """The longest text in a list."""
+_OUTCOMES: Mapping[str, Outcome] = {ToolCall.Status.ERROR: Outcome.FAILED, ToolCall.Status.PENDING: Outcome.RUNNING}
+"""The outcomes that look like a status."""
 
 
 def title_of(message: Message) -> str:
@@ -80,8 +83,16 @@ def counts_in_words(counts: Iterable[tuple[int, str]]) -> str:
 
 
 def outcome_label(outcome: Outcome) -> SafeString:
-    """Return how a run ended, in one word and colour."""
-    return format_html('<strong class="outcome outcome-{}">{}</strong>', outcome, outcome.label)
+    """Return how a run ended, in one word and colour; a title says what it means."""
+    return format_html(
+        '<strong class="outcome outcome-{}" title="{}">{}</strong>', outcome, outcome.meaning, outcome.label
+    )
+
+
+def call_label(call: ToolCall) -> SafeString:
+    """Return the status of a call, in the colour of an outcome."""
+    kind = _OUTCOMES.get(call.status, Outcome.DONE)
+    return format_html('<strong class="outcome outcome-{}">{}</strong>', kind, capfirst(call.get_status_display()))
 
 
 def second_line(kind: str, text: str) -> SafeString:

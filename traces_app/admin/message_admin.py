@@ -258,9 +258,8 @@ class MessageAdmin(KeysetAdmin):
             return named, False
         return named_or_saying(request, queryset, named, term, "message", page_size(self, request)), False
 
-    def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        named = self.named_list(request.GET)
-        return {**super().list_context(request), "peeks": named is not None and not self.in_trash(request)}
+    def has_peek(self, request: HttpRequest) -> bool:
+        return self.named_list(request.GET) is not None and super().has_peek(request)
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         lists_runs = "question" in columns

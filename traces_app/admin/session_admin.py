@@ -81,6 +81,7 @@ from .list_filters import (
     TagFilter,
 )
 from .listed_runs import ENDING, endings, with_errors
+from .peek import send_session_peek
 from .search_page import show_everything
 from .session_outline import send_detail, send_outline, send_words
 from .session_page import show_live, show_session, url_of_failures
@@ -174,6 +175,7 @@ class SessionAdmin(KeysetAdmin):
         Page("connect/", show_connect, "connect"),
         Page("arrived/", send_arrived, "arrived"),
         Page("user/", show_user, "user"),
+        Page("<uuid:session_id>/peek/", send_session_peek, "peek"),
         Page("<uuid:session_id>/live/", show_live, "live"),
         Page("<uuid:session_id>/outline/", send_outline, "outline"),
         Page("<uuid:session_id>/outline/<uuid:node_id>/", send_detail, "detail"),

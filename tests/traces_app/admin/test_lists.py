@@ -1,4 +1,4 @@
-"""Lists of the admin: their orders, facets, typed filters, and the panel of a run."""
+"""Lists of the admin: their orders, facets, typed filters, and the panel of a row."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from access_app.roles import grant_role
 from messages_app.admin import row_pages
 from messages_app.admin.filters import BeganFilter, CreatedFilter
 from messages_app.admin.typed_filters import typed_filters
+from messages_app.models import Message
 from tests.admin_pages import html_of, links_of, rows_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import facets
 from traces_app.admin.filters import MessageAgentFilter, OutcomeFilter
 from traces_app.admin.list_filters import CostFilter, DurationFilter
+from traces_app.models import ToolCall
 from traces_app.queries.runs.outcome import Outcome
 
 pytestmark = pytest.mark.django_db
@@ -201,12 +203,39 @@ def test_panel_says_how_a_run_ended_and_why(staff: Client, runs: dict[str, str])
     assert "Done" in good and "Why it failed" not in good and "Failed calls" not in good
 
 
-def test_panel_is_of_readable_projects(runs: dict[str, str]) -> None:
+def test_panel_of_a_session_has_its_newest_runs(staff: Client, project: Project, runs: dict[str, str]) -> None:
+    dear = Message.objects.get(pk=runs["dear"]).session
+    words = text_of(staff.get(f"{SESSIONS}{dear.pk}/peek/"))
+    assert words.startswith("Failed") and "user-dear" in words
+    assert "Why it failed no <b>account" in words and "Newest runs Failed dear Answer dear answer" in words
+    later = NOON + timedelta(hours=1)
+    store(project, answer(external_id="a2", created_at=later, agent_steps=[]), external_id="dear")
+    words = text_of(staff.get(f"{SESSIONS}{dear.pk}/peek/"))
+    assert words.startswith("Done") and "Why it failed" not in words
+    assert "Newest runs Done dear Failed dear" in words
+    asked = store(project, question(), external_id="asked", title="Only asked").id
+    words = text_of(staff.get(f"{SESSIONS}{asked}/peek/"))
+    assert "Only asked" in words and "Newest runs" not in words
+
+
+def test_panel_of_a_call_has_its_values_and_run(staff: Client, runs: dict[str, str]) -> None:
+    call = ToolCall.objects.get(message_id=runs["dear"])
+    page = staff.get(f"{CALLS}{call.pk}/peek/")
+    words = text_of(page)
+    assert words.startswith("Error") and "tool_dear" in words
+    assert "Error no <b>account" in words and "Run Failed dear" in words
+    assert links_of(page)["tool_dear"] == f"{CALLS}{call.pk}/change/"
+
+
+def test_panel_is_of_readable_projects(staff: Client, runs: dict[str, str]) -> None:
     user = User.objects.create_user("reader", is_staff=True)
     grant_role(Project.objects.create(slug="elsewhere"), user, Role.VIEWER)
     reader = Client()
     reader.force_login(user)
-    assert reader.get(f"{MESSAGES}{runs['dear']}/peek/").status_code == 404
+    run = Message.objects.get(pk=runs["dear"])
+    call = ToolCall.objects.get(message=run)
+    for panel in (f"{MESSAGES}{run.pk}/peek/", f"{SESSIONS}{run.session_id}/peek/", f"{CALLS}{call.pk}/peek/"):
+        assert (staff.get(panel).status_code, reader.get(panel).status_code) == (200, 404)
 
 
 # --- The search of everything -----------------------------------------------------------------------------------------

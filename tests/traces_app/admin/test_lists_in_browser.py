@@ -43,7 +43,7 @@ def page(runs: None, session_key: str, browser: Browser, live_server: Any) -> It
 def test_panel_of_a_run_is_gone_through_by_keyboard(page: Page) -> None:
     rows = page.locator("#result_list tbody tr")
     rows.nth(0).locator("th a").click()
-    panel = page.get_by_role("complementary", name="The selected run")
+    panel = page.get_by_role("complementary", name="The selected row")
     first = rows.nth(0).locator("th a").inner_text().splitlines()[0]
     expect(panel.get_by_role("heading", name=first)).to_be_visible()
     beside, table = panel.bounding_box(), page.locator("#result_list").bounding_box()
@@ -67,6 +67,20 @@ def test_panel_of_a_run_is_gone_through_by_keyboard(page: Page) -> None:
     page.set_viewport_size(NARROW)
     page.goto(RUNS)
     rows.nth(0).locator("th a").click()
+    page.wait_for_url("**/change/**")
+
+
+@pytest.mark.parametrize("url", ["/admin/messages_app/session/", "/admin/traces_app/toolcall/?order=duration"])
+def test_panel_of_any_list_leads_to_the_page(page: Page, url: str) -> None:
+    page.goto(url)
+    row = page.locator("#result_list tbody tr").nth(1)
+    row.locator("td").last.click()
+    panel = page.get_by_role("complementary", name="The selected row")
+    expect(panel.get_by_role("heading", level=2)).to_contain_text(row.locator("th a").inner_text().splitlines()[0])
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/change/**")
+    page.go_back()
+    panel.get_by_role("heading", level=2).get_by_role("link").click()
     page.wait_for_url("**/change/**")
 
 

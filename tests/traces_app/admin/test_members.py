@@ -84,6 +84,7 @@ def stored_trace(project: Project, sign: str) -> dict[str, Any]:
         "message_id": run,
         "step_id": db.rows(AgentStep.objects).get(message_id=run).pk,
         "node_id": call.pk,
+        "call_id": call.pk,
         "form": "jsonl",
         "key": call.pk,
         "table": "call",

@@ -1,5 +1,5 @@
-// A click on a run of a list shows it beside the list; the arrows go through the rows, Enter opens one, Escape closes the panel. The
-// address names the row, so that Back finds the panel again. On narrow windows, and without this script, the link leads to the run.
+// A click on a row of a list shows it beside the list; the arrows go through the rows, Enter opens one, Escape closes the panel. The
+// address names the row, so that Back finds the panel again. On narrow windows, and without this script, the link leads to its page.
 const list = document.getElementById("changelist");
 const table = document.getElementById("result_list");
 const wide = window.matchMedia("(min-width: 1200px)");
@@ -38,7 +38,7 @@ const show = async (row) => {
     panel = document.createElement("aside");
     panel.className = "peek";
     panel.tabIndex = -1;
-    panel.ariaLabel = table.dataset.peeks;
+    panel.ariaLabel = table.dataset.peek;
     list.append(panel);
     list.classList.add("with-peek");
   }
@@ -61,7 +61,9 @@ if (table !== null) {
     const row = event.target.closest("tbody tr");
     const elsewhere = event.target.closest("a, input, button, label");
     const isPlain = !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
-    if (wide.matches && isPlain && row !== null && linkOf(row) !== null && (elsewhere === null || elsewhere === linkOf(row))) {
+    // The link of the row that is shown, which has the focus, opens its page.
+    const shows = elsewhere === null || (elsewhere === linkOf(row) && row !== shown);
+    if (wide.matches && isPlain && row !== null && linkOf(row) !== null && shows) {
       event.preventDefault();
       show(row);
     }
