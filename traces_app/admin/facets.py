@@ -30,7 +30,7 @@ from messages_app.admin.walks import ROWS_AT_A_TIME, request_for
 from messages_app.models import Message, Session
 from messages_app.safe_text import cost, is_plain
 from messages_app.sql.pagination import ids_below
-from traces_app.models import AgentStep, ToolCall
+from traces_app.models import AgentStep, Score, ToolCall
 from traces_app.queries.filters import sessions_of
 from traces_app.queries.runs.outcome import CONDITIONS, Outcome
 
@@ -178,7 +178,7 @@ def _by_outcome(rows: QuerySet[Any], conditions: Mapping[Outcome, Q]) -> Counts:
     return dict(rows.order_by().annotate(ended=ended).values_list("ended").annotate(Count("pk")))
 
 
-def _of_rows(model: type[Message] | type[Session] | type[ToolCall], column: str) -> CountValues:
+def _of_rows(model: type[Message] | type[Session] | type[ToolCall] | type[Score], column: str) -> CountValues:
     def count(db: Database, keys: Sequence[Any]) -> Counts:
         rows = db.rows(model.with_deleted).filter(pk__in=keys)
         return dict(rows.order_by().values_list(column).annotate(Count("pk")))
@@ -197,6 +197,11 @@ def _of_steps(column: str) -> CountValues:
 def _tools(db: Database, keys: Sequence[Any]) -> Counts:
     calls = db.rows(ToolCall.with_deleted).filter(message_id__in=keys, **ids_below(keys))
     return dict(calls.order_by().values_list("tool__name").annotate(Count("message_id", distinct=True)))
+
+
+def _yes_and_no(db: Database, keys: Sequence[Any]) -> Counts:
+    rows = db.rows(Score.with_deleted).filter(pk__in=keys, kind=Score.Kind.BOOLEAN).order_by()
+    return {"true" if number else "false": count for number, count in rows.values_list("number").annotate(Count("pk"))}
 
 
 def _sums_of_runs(db: Database, keys: Sequence[Any]) -> Counts:
@@ -233,9 +238,19 @@ FACETS: Mapping[Any, Mapping[str, CountValues]] = {
         "agent": _of_rows(ToolCall, "step__agent_name"),
         "model": _of_rows(ToolCall, "step__model"),
     },
+    Score: {
+        "name": _of_rows(Score, "name"),
+        "value": _yes_and_no,
+        **{column: _of_rows(Score, column) for column in ("label", "source", "author")},
+    },
 }
 """By the parameters of filters, in order."""
-SUMS: Mapping[Any, CountValues] = {Message: _sums_of_runs, Session: _sums_of_sessions, ToolCall: _sums_of_calls}
+SUMS: Mapping[Any, CountValues] = {
+    Message: _sums_of_runs,
+    Session: _sums_of_sessions,
+    ToolCall: _sums_of_calls,
+    Score: lambda _db, _keys: {},
+}
 
 
 def _in_words(counting: _Counting) -> str:

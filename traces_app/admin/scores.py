@@ -22,6 +22,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.admin_roles import Page
 from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.masked_reading import mask_of
@@ -37,7 +38,9 @@ from messages_app.admin.filters import (
     ProjectFilter,
     RangeListFilter,
     SessionNameFilter,
+    TextListFilter,
     WordListFilter,
+    YesNoListFilter,
     readable_projects,
     scope_of_page,
 )
@@ -52,6 +55,7 @@ from traces_app.queries.score_sums import Average, NamedScores, score_sums
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
 
+from .facets import send_facets
 from .filters import MessageIdFilter
 from .sparklines import Sparkline, sparkline
 
@@ -204,6 +208,24 @@ class ScoreSourceFilter(WordListFilter):
     words: ClassVar[Any] = dict(Score.Source.choices)
 
 
+class ScoreLabelFilter(TextListFilter):
+    title = gettext_lazy("label")
+    parameter_name = "label"
+    filter_set = ScoreFilterSet
+
+
+class ScoreAuthorFilter(TextListFilter):
+    title = gettext_lazy("author")
+    parameter_name = "author"
+    filter_set = ScoreFilterSet
+
+
+class YesOrNoFilter(YesNoListFilter):
+    title = gettext_lazy("yes or no")
+    parameter_name = "value"
+    filter_set = ScoreFilterSet
+
+
 class ValueFilter(RangeListFilter):
     title = gettext_lazy("value")
     parameter_names = ("min_value", "max_value")
@@ -269,9 +291,10 @@ def _average_row(named: NamedScores, changelist: KeysetChangeList) -> AverageRow
 class ScoreAdmin(KeysetAdmin):
     """The list of scores; each row links to what it is about."""
 
+    pages = (Page("facets/", send_facets, "facets"),)
     list_filter = (
-        *(ProjectFilter, ScoreNameFilter, ScoreKindFilter, ScoreSourceFilter, ValueFilter),
-        *(SessionNameFilter, MessageIdFilter, CreatedFilter),
+        *(ProjectFilter, ScoreNameFilter, YesOrNoFilter, ScoreLabelFilter, ScoreSourceFilter, ScoreAuthorFilter),
+        *(ScoreKindFilter, ValueFilter, SessionNameFilter, MessageIdFilter, CreatedFilter),
     )
     list_display = ("shown_name", "shown", "shown_comment", "about", "who", "project", "created")
     columns = Columns(("shown_name", "shown", "kind", "shown_comment", "about", "who", "named", "project", "created"))

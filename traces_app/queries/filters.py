@@ -352,9 +352,14 @@ class ChainFilterSet(ListFilterSet):
         return super().narrow(rows, others, ids)
 
 
+def _saying(rows: Rows, _name: str, value: bool) -> Rows:
+    return rows.filter(kind=Score.Kind.BOOLEAN, number=int(value))
+
+
 class ScoreFilterSet(ListFilterSet):
     name = TextFilter(help_text="Scores of this name.")
     kind = WordFilter(words=Score.Kind.values, help_text="The kind of value.")
+    value = YesNoFilter(method=_saying, help_text="true: only scores that say yes; false: only those that say no.")
     source = WordFilter(words=Score.Source.values, help_text="Who judged.")
     author = TextFilter(help_text="The name of the person or program.")
     label = WrittenFilter(help_text="This category, or this word beside a number.")

@@ -1,6 +1,6 @@
 """Averages of scores by name, over time, and by the agents and models of the runs that they are about.
 
-The newest scores are read, up to MOST_READ. A score counts for each agent and model of its run; one of a session counts for none.
+The newest scores are read, up to MOST_READ. A score counts for each agent and model of its run; one of a session for those of its newest run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from django.db.models.functions import Coalesce
 
 from access_app.db import Database
 from access_app.readable import ReadableRows
@@ -74,11 +76,11 @@ def score_sums(rows: ReadableRows[ListRows]) -> ScoreSums:
     _step, beginnings = steps_between(ids.created_at_of(keys[-1]), ids.created_at_of(keys[0]))
     found: dict[str, NamedScores] = {}
     for scores, runs in rows.ask(keys, _read):
-        for key, name, kind, number, message in scores:
+        for key, name, kind, number, run in scores:
             named = found.setdefault(name, NamedScores(name=name, steps={begin: Average() for begin in beginnings}))
             named.is_share &= kind == Score.Kind.BOOLEAN
             begin = beginnings[max(bisect_right(beginnings, ids.created_at_of(key)) - 1, 0)]
-            agents, models = runs.get(message, ((), ()))
+            agents, models = runs.get(run, ((), ()))
             of_agents, of_models = [named.agents[one] for one in agents], [named.models[one] for one in models]
             for average in (named.whole, named.steps[begin], *of_agents, *of_models):
                 average.add(number)
@@ -92,7 +94,7 @@ _Runs = Mapping[UUID, tuple[set[str], set[str]]]
 
 def _read(db: Database, keys: Sequence[UUID]) -> tuple[list[Any], _Runs]:
     scores = db.rows(Score.with_deleted).filter(pk__in=keys).order_by()
-    columns = ("pk", "name", "kind", "number", "message_id")
+    columns = ("pk", "name", "kind", "number", Coalesce("message_id", "session__last_run_id"))
     (read,) = fetch(db, [Query.of(scores.values_list(*columns))], at_most_ms=LIST_MS)
     messages = sorted({row[-1] for row in read if row[-1] is not None})
     runs: dict[UUID, tuple[set[str], set[str]]] = {message: (set(), set()) for message in messages}

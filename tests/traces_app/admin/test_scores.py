@@ -17,6 +17,7 @@ from access_app.roles import grant_role
 from messages_app import writes
 from messages_app.models import Message
 from tests.admin_pages import html_of, rows_of, text_of
+from tests.traces_app.admin.test_lists import facets_of
 from tests.traces_app.conftest import answer, answered, store
 from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.models import Score, ToolCall
@@ -165,6 +166,10 @@ def test_list_of_scores_has_filters(staff: Client, run: UUID, project: Project) 
         ("", ["faithful", "helpful", "later", "mood"]),
         ("name=mood", ["mood"]),
         ("kind=boolean", ["helpful"]),
+        ("value=true", ["helpful"]),
+        ("value=false", []),
+        ("label=calm", ["mood"]),
+        ("author=ada", ["helpful"]),
         ("source=evaluator", ["faithful"]),
         ("min_value=-1&max_value=0.5", ["faithful"]),
         ("session=weather", ["faithful", "helpful", "mood"]),
@@ -181,10 +186,24 @@ def test_list_of_scores_has_filters(staff: Client, run: UUID, project: Project) 
     text = text_of(staff.get(SCORES))
     assert "It invents." in text
     assert "pending" in text
-    for query in ("min_value=x", "kind=stars", "message=none"):
+    for query in ("min_value=x", "kind=stars", "value=maybe", "message=none"):
         assert staff.get(f"{SCORES}?{query}").status_code == 302
     score = Score.objects.get(name="faithful")
     assert "It invents." in text_of(staff.get(f"{SCORES}{score.pk}/change/"))
+
+
+def test_facets_of_scores_count_names_values_and_authors(staff: Client, run: UUID, project: Project) -> None:
+    for number, (value, author) in enumerate(((True, "ada"), (False, "ada"), (False, "bob"))):
+        judge(project, name="helpful", value=value, message_id="a1", author=author, external_id=f"h{number}")
+    judge(project, name="mood", value="calm", session_id="weather", source="evaluator")
+    facets = facets_of(staff, "", SCORES)
+    assert facets["name"] == {"helpful": 3, "mood": 1}
+    assert facets["value"] == {"true": 1, "false": 2}
+    assert facets["label"] == {"calm": 1}
+    assert facets["source"] == {"evaluator": 1, "program": 3}
+    assert facets["author"] == {"ada": 2, "bob": 1}
+    assert facets_of(staff, "?value=false", SCORES)["author"] == {"ada": 1, "bob": 1}
+    assert averages(staff.get(SCORES, {"value": "false"})) == ["helpful 2 0% yes"]
 
 
 def test_score_pages_are_in_chinese(staff: Client, run: UUID) -> None:
@@ -219,12 +238,13 @@ def test_averages_are_by_name_agent_and_model(staff: Client, project: Project) -
         judge(project, name="accuracy", value=value, message_id=message, session_id="s")
     for number, value in enumerate((True, True, False)):
         judge(project, name="<b>helpful</b>", value=value, message_id="b", session_id="s", external_id=f"h{number}")
+    # A session counts for its newest run.
     judge(project, name="tone", value="friendly", session_id="s")
     page = staff.get(SCORES)
     assert averages(page) == [
         "<b>helpful</b> 3 67% yes planner 67% × 3 m2 67% × 3",
         "accuracy 2 0.75 planner 0.75 × 2 writer 0.5 × 1 m2 0.75 × 2 m1 0.5 × 1",
-        "tone 1 —",
+        "tone 1 — planner — × 1 m2 — × 1",
     ]
     assert [row[:5] for row in averages(staff.get(SCORES, {"name": "tone"}))] == ["tone "]
     assert len(rows_of(page)) == 6

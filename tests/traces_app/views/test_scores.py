@@ -62,6 +62,8 @@ def test_score_of_a_call_names_call_message_and_session(owner: Caller, weather: 
         ({}, ["faithful", "helpful", "later", "tone"]),
         ({"name": "tone"}, ["tone"]),
         ({"kind": "boolean"}, ["helpful"]),
+        ({"value": "true"}, ["helpful"]),
+        ({"value": "false"}, []),
         ({"source": "evaluator"}, ["faithful"]),
         ({"author": "ada"}, ["helpful"]),
         ({"label": "kind"}, ["tone"]),
