@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import re
 import secrets
+import time
+from datetime import timedelta
 from typing import Any
 
 import segno
@@ -17,9 +19,8 @@ from django.contrib.auth import BACKEND_SESSION_KEY, get_user_model
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.base import SessionBase
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
-from django.utils.crypto import salted_hmac
+from django.utils.crypto import constant_time_compare, salted_hmac
 
 from access_app.conf import conf
 from access_app.db import primary
@@ -31,9 +32,12 @@ from .models import AuditAction, AuthenticatorApp, RecoveryCodes
 BACKEND = "access_app.two_factor.TwoFactorBackend"
 CODES = 10
 """Number of recovery codes; each works once."""
+CODE_WITHIN = timedelta(minutes=5)
+"""Time for the code after the password."""
 LONGEST_CODE = 32
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _CODE_LENGTH = 12  # 59 bits
+_PASSED = "password_passed"
 
 
 class TwoFactorBackend(ModelBackend):
@@ -42,17 +46,43 @@ class TwoFactorBackend(ModelBackend):
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
     ) -> User | None:
-        """Return the user; None for a wrong password.
+        """Return the user; None for a wrong password, or for a wrong `code` of the user `passed`, whose password was right before.
 
-        Raises PermissionDenied without the right `code`, which Django reports as a failed login like a wrong password.
+        Raise CodeRequired, which is no failed login, for the right password of a user who has a second factor.
         """
+        passed: User | None = kwargs.get("passed")
+        if passed is not None:
+            return passed if verify(passed, str(kwargs["code"])) else None
         user = super().authenticate(request, username=username, password=password)
         if user is None:
             return None
         assert isinstance(user, get_user_model()), "the backend is that of the project's users"
-        if has_second_factor(user) and not verify(user, str(kwargs.get("code") or "")):
-            raise PermissionDenied
+        if has_second_factor(user):
+            raise CodeRequired(user)
         return user
+
+
+class CodeRequired(Exception):
+    """The password of `user` is right, and the login needs a code."""
+
+    def __init__(self, user: User) -> None:
+        super().__init__("the login needs a code")
+        self.user = user
+
+
+def note_passed(session: SessionBase, user: User) -> None:
+    """Note in a session that nobody is logged in with that the password of this user was right."""
+    session.cycle_key()
+    session[_PASSED] = [user.pk, user.get_session_auth_hash(), time.time()]
+
+
+def passed_in(session: SessionBase) -> User | None:
+    """Return the user whose password was right in this session; None after CODE_WITHIN, or if the password was changed."""
+    key, password, at = session.get(_PASSED, (None, "", 0))
+    if time.time() - at >= CODE_WITHIN.total_seconds():
+        return None
+    user = User.objects.filter(pk=key, is_active=True).first()
+    return user if user is not None and constant_time_compare(password, user.get_session_auth_hash()) else None
 
 
 def is_offered() -> bool:

@@ -1,4 +1,4 @@
-"""The login form with its code, the page on which users set two-factor login up, and the middleware that demands it."""
+"""The step of a login that asks for its code, the page on which users set two-factor login up, and the middleware that demands it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth import authenticate, get_user_model
+from django.contrib.auth.views import LoginView
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -24,6 +25,7 @@ from .mounting import view_of
 
 OPEN_PAGES = ("admin:two_factor", "admin:logout", "admin:login", "admin:password_change", "set_language", "healthz")
 """Pages for a login that has yet to set up its second factor."""
+WRONG_CODE = gettext_lazy("This code is not valid. Each code works once; after a wrong one, wait a moment.")
 
 
 class CodeField(forms.CharField):
@@ -35,34 +37,44 @@ class CodeField(forms.CharField):
         super().__init__(max_length=factors.LONGEST_CODE, widget=forms.TextInput(attrs=attrs), **kwargs)
 
 
-class LoginForm(AdminAuthenticationForm):
-    """Django's form with a code, for users who have two-factor login.
+class LoginCodeForm(forms.Form):
+    """The second step of a login: the code of the user whose password was right in the first one."""
 
-    Everybody gets the same form and the same error, so that it does not show which part was wrong.
-    """
+    code = CodeField(label=gettext_lazy("Code"), help_text=gettext_lazy("From your app, or a recovery code."))
 
-    error_messages = {
-        **AdminAuthenticationForm.error_messages,
-        "invalid_login": gettext_lazy(
-            "Enter the correct %(username)s and password of a staff account, and the code if it has two-factor login. "
-            "Each code works once; after a wrong one, wait a moment."
-        ),
-    }
-    code = CodeField(
-        label=gettext_lazy("Code"),
-        required=False,
-        help_text=gettext_lazy("Only for accounts with two-factor login: from the app, or a recovery code."),
-    )
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.request = request
+        self.user: Any = None
+        self.fields["code"].widget.attrs["autofocus"] = True
 
-    def clean(self) -> dict[str, Any]:
-        name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
-        if name is not None and password:
-            code = self.cleaned_data.get("code", "")
-            self.user_cache = authenticate(self.request, username=name, password=password, code=code)
-            if self.user_cache is None:
-                raise self.get_invalid_login_error()
-            self.confirm_login_allowed(self.user_cache)
-        return self.cleaned_data
+    def clean(self) -> None:
+        passed, code = factors.passed_in(self.request.session), self.cleaned_data.get("code")
+        # Through the backends, so that wrong codes count towards the lockout.
+        if passed is not None and code:
+            self.user = authenticate(self.request, username=passed.get_username(), passed=passed, code=code)
+        if self.user is None:
+            raise ValidationError(WRONG_CODE)
+        AdminAuthenticationForm(self.request).confirm_login_allowed(self.user)
+
+    def get_user(self) -> Any:
+        return self.user
+
+
+class CodeLoginView(LoginView):
+    """Ask for the code on a page of its own, which only the right password leads to."""
+
+    template_name = "admin/login.html"
+    authentication_form = LoginCodeForm  # type: ignore[assignment]  # a login without name and password
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if factors.passed_in(request.session) is None:
+            return redirect("admin:login")
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        page = {"title": _("Log in"), "app_path": self.request.get_full_path(), "has_single_sign_on": False}
+        return super().get_context_data(**admin.site.each_context(self.request) | page | kwargs)
 
 
 class PasswordForm(forms.Form):
@@ -92,7 +104,7 @@ class CodeForm(forms.Form):
     code = CodeField(label=gettext_lazy("Code"))
 
     def refuse(self) -> None:
-        self.add_error("code", _("This code is not valid. Each code works once; after a wrong one, wait a moment."))
+        self.add_error("code", WRONG_CODE)
 
 
 def two_factor(request: HttpRequest) -> HttpResponse:

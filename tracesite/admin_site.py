@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import SimpleAdminConfig
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
@@ -34,9 +35,6 @@ SETTINGS = {
 }
 """The lists of settings in the order of their use, and what each is for."""
 
-if TYPE_CHECKING:
-    from django.contrib.auth.forms import AuthenticationForm
-
 
 class TracesiteAdminSite(AdminSite):
     """The site behind `admin.site` and `admin.register`."""
@@ -44,17 +42,18 @@ class TracesiteAdminSite(AdminSite):
     index_title = gettext_lazy("All lists and settings")
     """The title of the home page of people who may not see traces; see traces_app.admin.home."""
 
-    @property
-    def login_form(self) -> type[AuthenticationForm]:  # type: ignore[override]  # the form needs models, as below
-        from django.contrib.admin.forms import AdminAuthenticationForm
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the login, and lead those who have two-factor login on to the page that asks for their code."""
+        # Imported here, because models cannot be loaded before this site exists.
+        from access_app.two_factor import CodeRequired, note_passed
 
-        from access_app.two_factor import is_offered
-        from access_app.two_factor_pages import LoginForm
-
-        return LoginForm if is_offered() else AdminAuthenticationForm
+        try:
+            return super().login(request, extra_context)
+        except CodeRequired as required:
+            note_passed(request.session, required.user)
+            return redirect(reverse("admin:login_code", query={"next": request.POST.get("next", "")}))
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        # Imported here, because models cannot be loaded before this site exists.
         from access_app.models import Role
         from access_app.roles import access
         from access_app.two_factor import is_offered
@@ -98,7 +97,7 @@ class TracesiteAdminSite(AdminSite):
         )
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
-        from access_app.two_factor_pages import two_factor
+        from access_app.two_factor_pages import CodeLoginView, two_factor
         from messages_app.admin.time_zones import choose_time_zone
 
         _register_all()
@@ -107,6 +106,7 @@ class TracesiteAdminSite(AdminSite):
         return [
             path("settings/", self.admin_view(self.settings), name="settings"),
             path("time-zone/", self.admin_view(choose_time_zone), name="time_zone"),
+            path("login/code/", CodeLoginView.as_view(), name="login_code"),
             path("two-factor/", self.admin_view(two_factor), name="two_factor"),
             *urls,
         ]

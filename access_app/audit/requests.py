@@ -32,7 +32,8 @@ NOT_RECORDED = frozenset(
     [
         *("home", "set_language", "api", "schema", "docs", "healthz", "readyz", "metrics", "security_txt"),
         # Logins have entries of their own; see `logins`.
-        *("admin:login", "admin:logout", "oidc_authentication_init", "oidc_authentication_callback", "oidc_logout"),
+        *("admin:login", "admin:login_code", "admin:logout"),
+        *("oidc_authentication_init", "oidc_authentication_callback", "oidc_logout"),
         *("admin:jsi18n", "admin:time_zone", "admin:app_list", "admin:settings"),
         "admin:messages_app_session_arrived",
         # By the route, because these have no name.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import time
 from base64 import b32decode
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from axes.models import AccessAttempt
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
@@ -20,7 +22,8 @@ from access_app.models import AuditEntry, Project, Role
 from access_app.roles import grant_role
 from tracesite.live.admission import NotAuthenticated, viewer_of_login
 
-LOGIN, PAGE, PASSWORD = "/admin/login/", "/admin/two-factor/", "a right and long password"
+LOGIN, CODE, PAGE = "/admin/login/", "/admin/login/code/", "/admin/two-factor/"
+PASSWORD = "a right and long password"
 
 
 @pytest.fixture
@@ -30,7 +33,9 @@ def ada(db: None) -> User:
 
 def log_in(code: str = "", *, name: str = "ada", password: str = PASSWORD, **extra: Any) -> Client:
     client = Client()
-    client.post(LOGIN, {"username": name, "password": password, "code": code}, **extra)
+    asked = client.post(LOGIN, {"username": name, "password": password}, **extra)
+    if code and "Location" in asked.headers:
+        client.post(asked.headers["Location"], {"code": code}, **extra)
     return client
 
 
@@ -113,12 +118,45 @@ def test_login_needs_a_code_that_works_once(app: tuple[bytes, list[str]]) -> Non
     assert is_logged_in(log_in(name="eve"))
 
 
-def test_wrong_code_reads_like_a_wrong_password(app: tuple[bytes, list[str]]) -> None:
-    def answer(password: str, code: str) -> str:
-        page = text_of(Client().post(LOGIN, {"username": "ada", "password": password, "code": code}))
-        return re.sub(r'(name="csrfmiddlewaretoken"|name="code") value="\w+"', r"\1", page)
+def test_only_the_right_password_leads_to_the_code(app: tuple[bytes, list[str]]) -> None:
+    def answer(name: str) -> str:
+        page = text_of(Client().post(LOGIN, {"username": name, "password": "wrong"}))
+        return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", page).replace(name, "")
 
-    assert answer("wrong", "000000") == answer(PASSWORD, "000000") == answer(PASSWORD, "")
+    User.objects.create_user("eve", password=PASSWORD, is_staff=True)
+    assert answer("ada") == answer("eve") == answer("nobody")
+    assert Client().get(CODE).headers["Location"] == LOGIN
+    assert Client().post(CODE, {"code": code_of(app[0])}).headers["Location"] == LOGIN
+    AccessAttempt.objects.all().delete()
+    client = Client()
+    asked = client.post(LOGIN, {"username": "ada", "password": PASSWORD, "next": "/admin/settings/"})
+    assert asked.headers["Location"] == f"{CODE}?next=%2Fadmin%2Fsettings%2F"
+    assert not is_logged_in(client) and not AccessAttempt.objects.exists(), "it is no failed login"
+    page = text_of(client.get(asked.headers["Location"]))
+    assert 'name="code"' in page and 'name="password"' not in page
+    assert "This code is not valid." in text_of(client.post(CODE, {"code": "000000"}))
+    assert AccessAttempt.objects.get().failures_since_start == 1
+    forget_waits()
+    answered = client.post(asked.headers["Location"], {"code": code_of(app[0]), "next": "/admin/settings/"})
+    assert answered.headers["Location"] == "/admin/settings/" and is_logged_in(client)
+    assert not AccessAttempt.objects.exists()
+
+
+def test_code_is_too_late_or_of_nobody(
+    app: tuple[bytes, list[str]], ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = log_in()
+    assert client.get(CODE).status_code == 200
+    with monkeypatch.context() as patched:
+        patched.setattr("access_app.two_factor.CODE_WITHIN", timedelta(0))
+        assert client.get(CODE).headers["Location"] == LOGIN
+    ada.is_staff = False
+    ada.save()
+    assert "for a staff account" in text_of(client.post(CODE, {"code": code_of(app[0])}))
+    ada.set_password("another long password")
+    ada.save()
+    assert client.post(CODE, {"code": app[1][0]}).headers["Location"] == LOGIN
+    assert not is_logged_in(client)
 
 
 def test_wrong_codes_lock_the_login_and_make_the_app_wait(app: tuple[bytes, list[str]]) -> None:
@@ -127,11 +165,13 @@ def test_wrong_codes_lock_the_login_and_make_the_app_wait(app: tuple[bytes, list
     log_in(wrong)
     assert not is_logged_in(log_in(code_of(key))), "the app has to wait, also from other addresses"
     assert is_logged_in(log_in(codes[0])), "recovery codes do not wait for the app"
+    waiting = log_in()
     for _ in range(10):
         log_in(wrong)
     forget_waits()
-    refused = Client().post(LOGIN, {"username": "ada", "password": PASSWORD, "code": code_of(key)})
+    refused = Client().post(LOGIN, {"username": "ada", "password": PASSWORD})
     assert refused.status_code == 429
+    assert waiting.post(CODE, {"code": code_of(key)}).status_code == 429
     assert is_logged_in(log_in(codes[1], REMOTE_ADDR="10.0.0.2"))
 
 
