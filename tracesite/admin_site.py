@@ -16,24 +16,13 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from access_app.conf import conf
 
-from .rail import list_of, part_of, parts
+from .rail import list_of, lists_of, part_of, parts
 
 SPACELESS_TEXTS = (
     *(gettext_noop("Add %(name)s"), gettext_noop("Add %s"), gettext_noop("Change %s"), gettext_noop("View %s")),
     gettext_noop("Change history: %s"),
 )
 """Texts of Django that our catalogue replaces, because Chinese has no space between a verb and its object, and none behind a colon."""
-
-SETTINGS = {
-    "access_app.Project": gettext_lazy("Members and their roles, retention, masking and sampling"),
-    "access_app.ApiKey": gettext_lazy("What agents and programs send and read with"),
-    "traces_app.ModelPrice": gettext_lazy("What tokens cost, by model and day"),
-    "traces_app.JobRun": gettext_lazy("Work in the background: when each job ran, and when it runs next"),
-    "access_app.AuditEntry": gettext_lazy("Who read and changed what"),
-    "auth.User": gettext_lazy("Who may log in"),
-    "auth.Group": gettext_lazy("Permissions that several people share"),
-}
-"""The lists of settings in the order of their use, and what each is for."""
 
 
 class TracesiteAdminSite(AdminSite):
@@ -59,14 +48,18 @@ class TracesiteAdminSite(AdminSite):
         from access_app.two_factor import is_offered
 
         reads_traces = access(request).allows(Role.VIEWER)
+        context = super().each_context(request)
+        listed = {model["admin_url"] for app in context["available_apps"] for model in app["models"]}
+        part = part_of(request)
         return {
-            **super().each_context(request),
+            **context,
             "reads_traces": reads_traces,
             "has_single_sign_on": bool(conf.OIDC_ISSUER),
             "has_two_factor": is_offered(),
             "TIME_ZONE": timezone.get_current_timezone_name(),
             "parts": parts(reads_traces),
-            "part": part_of(request),
+            "part": part,
+            "part_lists": lists_of(part, listed),
             "current_list": list_of(request),
         }
 
@@ -84,17 +77,8 @@ class TracesiteAdminSite(AdminSite):
     def settings(self, request: HttpRequest) -> TemplateResponse:
         """Show the lists of settings, each with what it is for, and below them all that Django shows on its first page."""
         context = self.each_context(request)
-        models = {
-            f"{app['app_label']}.{model['object_name']}": model
-            for app in context["available_apps"]
-            for model in app["models"]
-        }
-        lists = [(models[name], use) for name, use in SETTINGS.items() if name in models]
-        return TemplateResponse(
-            request,
-            "admin/settings.html",
-            {**context, "title": _("Settings"), "lists": lists, "app_list": context["available_apps"]},
-        )
+        page = {"title": _("Settings"), "app_list": context["available_apps"]}
+        return TemplateResponse(request, "admin/settings.html", {**context, **page})
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         from access_app.two_factor_pages import CodeLoginView, two_factor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,6 +18,8 @@ class Page:
     name: str
     """The name of its URL in the admin."""
     query: str = ""
+    use: Promise | str = ""
+    """What it is for, of a list of settings."""
 
     @property
     def url(self) -> str:
@@ -64,13 +66,40 @@ PARTS = (
     Part("scores", ("traces_app_score_",), (Page(_("Scores"), "traces_app_score_changelist"),)),
 )
 SEARCH = Part("search", ("messages_app_session_everything",), (Page(_("Search"), "messages_app_session_everything"),))
-SETTINGS = Part("settings", ("",), (Page(_("Settings"), "settings"),))
-"""Every page that is of no other part."""
+SETTINGS = Part(
+    "settings",
+    ("",),
+    (
+        Page(_("Settings"), "settings"),
+        Page(
+            _("Projects"),
+            "access_app_project_changelist",
+            use=_("Members and their roles, retention, masking and sampling"),
+        ),
+        Page(_("API keys"), "access_app_apikey_changelist", use=_("What agents and programs send and read with")),
+        Page(_("Model prices"), "traces_app_modelprice_changelist", use=_("What tokens cost, by model and day")),
+        Page(
+            _("Jobs"),
+            "traces_app_jobrun_changelist",
+            use=_("Work in the background: when each job ran, and when it runs next"),
+        ),
+        Page(_("Audit log"), "access_app_auditentry_changelist", use=_("Who read and changed what")),
+        Page(_("Users"), "auth_user_changelist", use=_("Who may log in")),
+        Page(_("Groups"), "auth_group_changelist", use=_("Permissions that several people share")),
+    ),
+)
+"""Every page that is of no other part; its lists are in the order of their use."""
 
 
 def parts(reads_traces: bool) -> Sequence[Part]:
     """Return the parts that the rail shows: without a role in a project there is nothing but the settings."""
     return (*PARTS, SEARCH, SETTINGS) if reads_traces else (SETTINGS,)
+
+
+def lists_of(part: Part | None, listed: Collection[str]) -> Sequence[Page]:
+    """Return the lists of a part; of the settings those whose addresses are among `listed`, which the reader may see."""
+    lists = part.lists if part is not None else ()
+    return [page for page in lists if not page.use or page.url in listed]
 
 
 def list_of(request: HttpRequest) -> Page | None:

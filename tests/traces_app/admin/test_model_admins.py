@@ -19,7 +19,8 @@ from django.test import Client
 from django.utils import timezone
 
 from access_app.db import primary
-from access_app.models import Project
+from access_app.models import Project, Role
+from access_app.roles import grant_role
 from messages_app import interruptions, writes
 from messages_app.models import Message, Reference, Session
 from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, text_of
@@ -1043,6 +1044,33 @@ def test_lists_are_one_click_from_the_rail(staff: Client) -> None:
     assert f"{SESSIONS}trash/" in links(SESSIONS)
     assert {CALLS, f"{CALLS}?status=error"} <= links("/admin/traces_app/tool/statistics/")
     assert {"/admin/access_app/apikey/", "/admin/access_app/auditentry/"} <= links("/admin/settings/")
+
+
+def test_settings_have_a_bar_with_what_the_reader_may_see(staff: Client, project: Project) -> None:
+    def bar(client: Client, url: str) -> list[str]:
+        (found,) = re.findall(r'<nav class="part-lists".*?</nav>', html_of(client.get(url)), re.DOTALL)
+        return re.findall(">([^<]+)</a>", found)
+
+    lists = ["Settings", "Projects", "API keys", "Model prices", "Jobs", "Audit log", "Users", "Groups"]
+    for url in ("/admin/settings/", "/admin/auth/user/", f"/admin/access_app/project/{project.pk}/change/"):
+        assert bar(staff, url) == lists
+    user = User.objects.create_user("olga", is_staff=True)
+    grant_role(project, user, Role.OWNER)
+    owner = Client()
+    owner.force_login(user)
+    assert bar(owner, "/admin/settings/") == ["Settings", "Projects", "API keys", "Audit log"]
+
+
+def test_lists_of_settings_look_like_those_of_traces(staff: Client) -> None:
+    User.objects.create_user("bob")
+    page = html_of(staff.get("/admin/auth/user/?is_staff__exact=0&q=bob"))
+    assert "<h2>Staff status</h2>" in page
+    assert '<a href="?q=bob"><bdi>All' in page
+    assert '<a href="?is_staff__exact=0&amp;q=bob" aria-current="true"><bdi>No' in page
+    assert '<input type="hidden" name="is_staff__exact" value="0">' in page and "1 result" in page
+    assert "<h1><bdi>bob</bdi></h1>" in html_of(
+        staff.get(f"/admin/auth/user/{User.objects.get(username='bob').pk}/change/")
+    )
 
 
 def test_list_of_failed_calls_has_its_own_title(staff: Client, run: UUID) -> None:
