@@ -48,6 +48,8 @@ class FoundList:
     """"12", or "50+" if there are more than a page of the list has."""
     columns: list[Column]
     rows: list[SafeString]
+    """The newest SHOWN."""
+    has_more: bool
 
 
 def show_everything(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
@@ -82,4 +84,5 @@ def _search(
         count=f"{len(found.result_list)}{'+' if found.older_query_string else ''}",
         columns=found.list_columns(),
         rows=list(islice(found.list_rows(), SHOWN)),
+        has_more=len(found.result_list) > SHOWN,
     )

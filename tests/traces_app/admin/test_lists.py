@@ -18,7 +18,7 @@ from messages_app.admin.typed_filters import typed_filters
 from messages_app.models import Message
 from tests.admin_pages import html_of, links_of, rows_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.admin import facets
+from traces_app.admin import facets, search_page
 from traces_app.admin.filters import MessageAgentFilter, OutcomeFilter
 from traces_app.admin.list_filters import CostFilter, DurationFilter
 from traces_app.models import ToolCall
@@ -250,6 +250,18 @@ def test_search_finds_in_all_lists(staff: Client, runs: dict[str, str]) -> None:
     assert links_of(page)["Tool calls"].endswith("/toolcall/?q=dear")
     assert f'href="{MESSAGES}?q=dear&amp;role=assistant"' in html_of(page)
     assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found.") == 4
+
+
+def test_search_leads_to_all_that_it_found(
+    staff: Client, runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_page, "SHOWN", 2)
+    page = staff.get(f"{SESSIONS}everything/", {"q": "answer"})
+    assert "Runs 3" in text_of(page) and text_of(page).count("Show all 3") == 2
+    assert "Failed calls 0" in text_of(page)
+    link = links_of(page)["Show all 3"]
+    assert len(rows_of(staff.get(link))) == 3
+    assert "3 in all" in text_of(staff.get(link.replace("/?", "/facets/?")))
 
 
 # --- Outcomes of sessions, and filters that are not valid -----------------------------------------------------------------
