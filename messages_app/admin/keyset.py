@@ -377,7 +377,7 @@ class KeysetAdmin(RoleAdmin):
             for name, values in request.GET.lists():
                 given.setlist(name, [value for value in values if value])
             return HttpResponseRedirect(f"{request.path}?{given.urlencode()}")
-        if request.method == "GET" and (moved := self._with_typed_filters(request)):
+        if request.method == "GET" and (moved := self.with_typed_filters(request)):
             return HttpResponseRedirect(f"{request.path}?{moved.urlencode()}")
         if refusal := self.bulk.refusal(self, request):
             return refusal
@@ -399,7 +399,7 @@ class KeysetAdmin(RoleAdmin):
                 response.context_data |= self.api.context(request, found)
         return response
 
-    def _with_typed_filters(self, request: HttpRequest) -> QueryDict | None:
+    def with_typed_filters(self, request: HttpRequest) -> QueryDict | None:
         """Return the parameters of the list with those filters that its search names; None if it names none."""
         rest, typed = typed_filters(
             request.GET.get(SEARCH_VAR, ""), self.get_list_filter(request), self.searched_fields

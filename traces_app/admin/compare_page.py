@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -12,6 +12,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -26,7 +27,9 @@ from access_app.errors import InvalidInput
 from access_app.models import AuditAction
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
+from messages_app.admin.filters import ProjectFilter
 from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.walks import request_for
 from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid, message_of_page
@@ -46,7 +49,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session, session_name
-from .listed_runs import read_listed
+from .listed_runs import ListedRun, read_listed
 from .run_page import deciding_failure_of, tokens_of
 from .similar_page import similar_context
 
@@ -125,7 +128,9 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
         "message": message,
         "form": form,
         "prose": prose,
-        **(found or candidates(db, message)),
+        "query": request.GET.get("q", ""),
+        "search_example": "outcome:done agent:planner",
+        **(found or searched_runs(model_admin, request, message) or candidates(db, message)),
     }
     return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
 
@@ -245,6 +250,28 @@ def _compared_replay(db: Database, message: Message, other: Message, replay: Rep
     return compare_replay(db, left, right, replay)
 
 
+def searched_runs(model_admin: KeysetAdmin, request: HttpRequest, message: Message) -> dict[str, Any]:
+    """Return the context of the page that asks for the other run with those that a search finds in the list of runs of the project,
+    good ones first; {} without a search."""
+    if not request.GET.get("q", "").strip():
+        return {}
+    db = database(request)
+    given = request.GET.copy()
+    given.setdefault(ProjectFilter.parameter_name, message.project.slug)
+    given["role"] = Message.Role.ASSISTANT
+    given = model_admin.with_typed_filters(request_for(request, given)) or given
+    try:
+        rows = model_admin.keyset_list(request_for(request, given)).result_list
+    except IncorrectLookupParameters:
+        rows = []  # the page says which filter is invalid
+    listed = read_listed(db, [row.pk for row in rows if row.pk != message.pk])
+    return {
+        "question": _question_of(db, message),
+        "found_url": model_admin.list_url(given.urlencode()),
+        "found": _good_first(listed.values())[:MOST_CANDIDATES],
+    }
+
+
 def candidates(db: Database, message: Message) -> dict[str, Any]:
     """Return the context of the page that asks for the other run: of a run with errors good ones first, those that are
     most like this one, and the newest other ones of the session."""
@@ -261,9 +288,13 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
         "good_run": _last_good_run(db, message),
         "good": good,
         "alike": [row for row in alike if row.listed.run.pk not in listed_first][:MOST_ALIKE],
-        # What went well tells more beside a failure.
-        "candidates": sorted(listed.values(), key=lambda each: (each.outcome == Outcome.FAILED, -each.run.pk.int)),
+        "candidates": _good_first(listed.values()),
     }
+
+
+def _good_first(listed: Iterable[ListedRun]) -> list[ListedRun]:
+    # What went well tells more beside a failure.
+    return sorted(listed, key=lambda each: (each.outcome == Outcome.FAILED, -each.run.pk.int))
 
 
 def _last_good_run(db: Database, message: Message) -> UUID | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -199,6 +200,34 @@ def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UU
 
 
 LIST = "/admin/messages_app/message/?role=assistant"
+
+
+def test_other_run_is_searched_by_words_and_filters(staff: Client, project: Project, stranger: Project) -> None:
+    def run_of(owner: Project, asked: str, error: str, minute: int) -> UUID:
+        result: dict[str, Any] = {"success": False, "error": error} if error else {"output": "ok"}
+        steps = [{"tool_calls": [{"name": "find", "args": {}, "result": result}]}]
+        at = NOON + timedelta(minutes=minute)
+        messages = question(content=asked, created_at=at), answer(agent_steps=steps, created_at=at)
+        run = store(owner, *messages, external_id=asked, title=asked).messages[1].id
+        assert isinstance(run, UUID)
+        return run
+
+    run = run_of(project, "zebra one", "no card", 0)
+    good, failed = run_of(project, "zebra two", "", 1), run_of(project, "zebra three", "no card", 2)
+    run_of(project, "giraffe", "", 3)
+    run_of(stranger, "zebra four", "", 4)
+
+    def found(**parameters: str) -> list[str]:
+        html = html_of(staff.get(page_of(run), parameters))
+        return re.findall(r'class="run-row[^"]*" href="[^"]*other=([0-9a-f-]+)"', html)
+
+    assert found(q="zebra") == [str(good), str(failed)], "the good run first, without the run itself and other projects"
+    assert found(q="zebra outcome:failed") == [str(failed)]
+    assert found(q="zebra", outcome="failed") == [str(failed)]
+    assert "Nothing found." in text_of(staff.get(page_of(run), {"q": "okapi"}))
+    page = staff.get(page_of(run), {"q": "zebra outcome:odd"})
+    assert "Invalid filter: outcome “odd”." in text_of(page)
+    assert links_of(staff.get(page_of(run), {"q": "zebra"}))["Runs"]
 
 
 def test_two_runs_of_the_list_are_compared(staff: Client, runs: tuple[UUID, UUID]) -> None:
