@@ -1,6 +1,6 @@
 """Import transcripts from files, and report for each file how much was read and the reasons for the rest.
 
-A file is decoded (as JSON, otherwise as JSON lines; see documents.py, and archives.py for packed files), its content
+A file is decoded (as JSON, JSON lines or text; see documents.py, and archives.py for packed files), its content
 decides its format, and its sessions are stored in batches. A file of lines may have any size: each transcript is read once
 for its outline, and a long one again for its messages, which are stored in parts. The import is idempotent: importing a
 file again, or a longer version of it, adds the new entries and changes nothing else.
@@ -22,10 +22,11 @@ from django.db import DatabaseError, OperationalError
 from access_app.conf import conf
 from access_app.db import Database
 from access_app.errors import ApiError
-from tracesite_sdk.formats.registry import Format, SpanFormat, format_of, is_of
+from tracesite_sdk.formats.registry import Format, SpanFormat, document_of, format_of, is_of, is_text_transcript
 from tracesite_sdk.spans.span import Span
 from tracesite_sdk.transcripts import databases
 from tracesite_sdk.transcripts.documents import (
+    BEGINNING_OF_A_TEXT,
     Document,
     Files,
     Skip,
@@ -47,7 +48,6 @@ from .storing import batches, store, store_spans
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """Names of JSON files: one that is not JSON has failed. Other files are skipped unless their content looks like JSON."""
 
-_SNIFFED = 512
 _MEBIBYTE = 1024 * 1024
 _MOST_LEFT_OUT = 100_000
 """Omitted entries of one file, and skipped files of one archive, in an upload. Limited because each takes time."""
@@ -143,7 +143,7 @@ def import_source(
                             continue
                         leave_out = _skip_into(report, is_bounded)
                         _import_document(db, file.files, claimed, report, project_id, leave_out, values)
-                    elif file.name != source.name and (reason := _archive_skip_reason(file.name)):
+                    elif file.name != source.name and (reason := _archive_skip_reason(file)):
                         report.status, report.reason = "skipped", reason
                     else:
                         is_named = named and file.name == source.name
@@ -269,7 +269,7 @@ def _import_one(
     leave_out = _skip_into(report, values is not None)
     is_wanted = named or source.name.lower().endswith(SUFFIXES)
     try:
-        document = read(source, leave_out, values)
+        document = document_of(source, leave_out, values)
         document_format = _format_of(document, format_)
     except OSError as error:
         report.status, report.reason = "failed", error.strerror or str(error)
@@ -380,31 +380,45 @@ def _files_below(folder: Path) -> Iterator[tuple[Path, str]]:
             yield Path(root, name), "a hidden folder"
         for name in sorted(files):
             path = Path(root, name)
-            yield path, "a hidden file" if name.startswith(".") else _skip_reason(path)
+            yield path, _skip_reason(path)
 
 
-def _archive_skip_reason(name: str) -> str:
+def _archive_skip_reason(file: Source) -> str:
     """Return the reason to skip a file of an archive, or "".
 
     macOS packs the attributes of a file beside it, with the same suffix. Hidden folders are read, because many transcripts
     are in one, such as ~/.claude, and are packed with it.
     """
-    *folders, last = name.split("/")
+    *folders, last = file.name.split("/")
     if last.startswith("._") or "__MACOSX" in folders:
         return "macOS metadata"
-    return "a hidden file" if last.startswith(".") else ""
+    if not last.startswith("."):
+        return ""
+    try:
+        with file.open() as stream:
+            return _hidden_skip_reason(stream.read(BEGINNING_OF_A_TEXT))
+    except OSError as error:
+        return str(error)
+
+
+def _hidden_skip_reason(head: bytes) -> str:
+    """Return the reason to skip a hidden file. Aider's history is one, beside the code that it is about."""
+    return "" if is_text_transcript(head) else "a hidden file"
 
 
 def _skip_reason(path: Path) -> str:
-    if path.suffix.lower() in SUFFIXES:
+    is_hidden = path.name.startswith(".")
+    if not is_hidden and path.suffix.lower() in SUFFIXES:
         return ""
     try:
         if not path.is_file():
             return "not a readable file"
         with path.open("rb") as stream:
-            head = stream.read(_SNIFFED)
+            head = stream.read(BEGINNING_OF_A_TEXT)
     except OSError as error:
         return error.strerror or str(error)
+    if is_hidden:
+        return _hidden_skip_reason(head)
     looks_like_json = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"["))
-    is_read = looks_like_json or is_packed(head) or head.startswith(databases.MAGIC)
+    is_read = looks_like_json or is_packed(head) or head.startswith(databases.MAGIC) or is_text_transcript(head)
     return "" if is_read else "neither JSON nor an archive"

@@ -113,14 +113,15 @@ Lack = Literal[
     "own models",
     "cached",
     "ids",
+    "ids of calls",
     "ids of results",
     "requests of calls",
     "open spans",
     "pause",
     "end",
 ]
-"""What a form cannot express: the models, the tokens, more than one model, cached tokens, the ids of calls, the calls of
-results, which request asked for a call, what a span says before it ends, that a person is waited for, that a run is not over."""
+"""What a form cannot express: the models, the tokens, more than one model, cached tokens, the ids of calls and so the calls of
+results, the ids of calls that hold their results, the calls of results, which request asked for a call, what a span says before it ends, that a person is waited for, that a run is not over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,5 +281,5 @@ def _cost(model: str | None, tokens: Tokens | None) -> Decimal | None:
 def _expected_call(call: Call, form: Form) -> CallRow:
     status = "pending" if call.output is None else "error" if call.failed else "success"
     error = form.error(call) if call.failed else None
-    id_ = None if "ids" in form.lacks else call.id
+    id_ = None if {"ids", "ids of calls"} & form.lacks else call.id
     return CallRow(id_, call.name, call.args, status, form.output(call), error)

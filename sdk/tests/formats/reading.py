@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sdk.tests.growing import merged
+from sdk.tests.growth import grows_linearly
 from sdk.tests.paths import SHARED
 from tracesite_sdk import records
 from tracesite_sdk.formats.registry import Format, format_of
 from tracesite_sdk.normalize.pricing import tokens_of
 from tracesite_sdk.normalize.tool_results import normalize_result
 from tracesite_sdk.records.health_flags import ORPHAN_RESULT
-from tracesite_sdk.transcripts.documents import Line, Lines
+from tracesite_sdk.transcripts.documents import Line, Lines, Text
 from tracesite_sdk.transcripts.outline import digests_of, session_of
 from tracesite_sdk.transcripts.times import with_times
 
@@ -265,3 +266,36 @@ def mangled(draw: st.DrawFn, document: Any) -> Any:
         elif isinstance(holder, list):
             holder.insert(last, json.loads(json.dumps(holder[last])))
     return broken
+
+
+# --- Texts ------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def mangled_texts(draw: st.DrawFn, text: str) -> Text:
+    """Remove, double and swap some lines of a text, and cut it."""
+    broken = text.split("\n")
+    for _time in range(draw(st.integers(1, 4))):
+        at, other = (draw(st.integers(0, len(broken) - 1)) for _ in "ab")
+        how = draw(st.sampled_from(["remove", "double", "swap"]))
+        if how == "remove" and len(broken) > 1:
+            del broken[at]
+        elif how == "double":
+            broken.insert(other, broken[at])
+        else:
+            broken[at], broken[other] = broken[other], broken[at]
+    joined = "\n".join(broken)
+    return Text(joined[: draw(st.integers(0, len(joined)))])
+
+
+def assert_reads_in_linear_time(format_: Format, start: str, repeated: str) -> None:
+    """Assert that a text takes linear time that begins as `start` and goes on with a repetition."""
+
+    def work(document: Text) -> None:
+        assert format_.recognises(document)
+        for transcript in format_.transcripts(document, lambda _where, _why: None):
+            assert not isinstance(transcript, records.Session)
+            for _entry in transcript.entries():
+                pass
+
+    assert grows_linearly(work, lambda size: Text(start + repeated * (size // len(repeated))), 400_000, spare=0.05)

@@ -9,7 +9,7 @@ import pytest
 from sdk.tests.eko import test_transcripts as test_eko
 from sdk.tests.paths import TRANSCRIPTS
 from tracesite_sdk.formats.registry import FORMATS
-from tracesite_sdk.transcripts.documents import beginning
+from tracesite_sdk.transcripts.documents import Text, beginning
 
 from . import (
     test_ai_sdk,
@@ -22,6 +22,7 @@ from . import (
     test_codex,
     test_codex_exec,
     test_copilot_cli,
+    test_cursor,
     test_gemini_cli,
     test_inspect_ai,
     test_langchain,
@@ -37,6 +38,7 @@ from . import (
     test_pi,
     test_qwen_code,
     test_sharegpt,
+    test_specstory,
     test_sweagent,
     test_toolbench,
 )
@@ -66,6 +68,8 @@ SAMPLES: dict[str, list[Any]] = {
     "gemini_cli": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE}],
     "qwen_code": [lines([*test_qwen_code.START, *test_qwen_code.MORE])],
     "opencode": [test_opencode.export(test_opencode.WHOLE), test_opencode.WHOLE],
+    "cursor": [Text(test_cursor.WHOLE)],
+    "specstory": [Text(test_specstory.WHOLE)],
     "chatgpt": [[test_chatgpt.conversation(test_chatgpt.PATH)]],
     "claude_ai": [[test_claude_ai.conversation(test_claude_ai.WHOLE)]],
     "sharegpt": [test_sharegpt.HERMES],

@@ -17,12 +17,16 @@ from tracesite_sdk.transcripts.documents import (
     Line,
     Lines,
     Source,
+    Text,
     Unreadable,
+    beginning,
     decoded,
     first_values,
     join_place,
     numbered_values,
     read,
+    read_text,
+    text_in,
 )
 
 
@@ -229,3 +233,32 @@ def test_archive_has_no_first_values() -> None:
 def test_place_of_key_is_joined_to_place_of_value(where: str, place: str) -> None:
     assert join_place(where, "messages[0]") == place
     assert join_place(where, "") == where
+
+
+# --- Texts --------------------------------------------------------------------------------------------------------------
+
+
+def test_text_has_line_feeds_and_no_byte_order_mark() -> None:
+    assert read_text(source("\ufeff# 上海\r\n\rb\n".encode()), skip_nothing) == Text("# 上海\n\rb\n")
+    assert text_in("上海".encode()[:-1]) == Text("上\ufffd")
+
+
+def test_text_that_is_not_utf8_is_replaced_and_reported() -> None:
+    left_out: list[tuple[str, str]] = []
+    text = read_text(source(b"# \xff"), lambda where, why: left_out.append((where, why)))
+    assert (text, left_out) == (Text("# \ufffd"), [("(all)", "invalid UTF-8 was replaced by \ufffd")])
+
+
+def test_text_larger_than_the_limit_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_BYTES", 10)
+    with pytest.raises(Unreadable, match="a text larger than 10 bytes"):
+        read_text(source(b"# " + b"a" * 9), skip_nothing)
+
+
+def test_text_has_no_values_and_is_its_own_beginning() -> None:
+    assert first_values(Text("# a")) == []
+    assert beginning(Text("# a")) == Text("# a")
+
+
+def skip_nothing(where: str, why: str) -> None:
+    raise AssertionError(f"{where}: {why}")

@@ -8,7 +8,17 @@ from typing import Protocol, runtime_checkable
 from tracesite_sdk import records
 from tracesite_sdk.eko import transcripts as eko
 from tracesite_sdk.spans.span import Span
-from tracesite_sdk.transcripts.documents import Document, Skip, beginning
+from tracesite_sdk.transcripts.documents import (
+    BEGINNING_OF_A_TEXT,
+    Document,
+    Skip,
+    Source,
+    ValueBudget,
+    beginning,
+    read,
+    read_text,
+    text_in,
+)
 from tracesite_sdk.transcripts.entries import Transcript
 
 from . import (
@@ -22,6 +32,7 @@ from . import (
     codex,
     codex_exec,
     copilot_cli,
+    cursor,
     gemini_cli,
     inspect_ai,
     langchain,
@@ -38,6 +49,7 @@ from . import (
     pydantic_ai,
     qwen_code,
     sharegpt,
+    specstory,
     sweagent,
     toolbench,
 )
@@ -81,6 +93,8 @@ FORMATS: tuple[Format, ...] = (
     gemini_cli,
     qwen_code,
     opencode,
+    cursor,
+    specstory,
     chatgpt,
     claude_ai,
     sharegpt,
@@ -108,6 +122,21 @@ def is_of(document: Document, candidate: Format) -> bool:
     """Return whether a document is of a format, by its beginning."""
     start = beginning(document)
     return candidate.recognises(start) or (candidate is anthropic_messages and anthropic_messages.may_hold(start))
+
+
+def is_text_transcript(head: bytes) -> bool:
+    """Return whether the first BEGINNING_OF_A_TEXT bytes of a file are those of a transcript that is text, such as Markdown."""
+    return format_of(text_in(head)) is not None
+
+
+def document_of(source: Source, skip: Skip, values: ValueBudget | None = None) -> Document:
+    """Return the document of a source: its text if a format of texts recognises it, otherwise its JSON, see `documents.read`.
+
+    Raise OSError and Unreadable.
+    """
+    with source.open() as stream:
+        head = stream.read(BEGINNING_OF_A_TEXT)
+    return read_text(source, skip) if is_text_transcript(head) else read(source, skip, values)
 
 
 def format_named(name: str) -> Format | None:

@@ -1,4 +1,4 @@
-"""Documents that formats parse: decode the bytes of a file as one JSON value or as lines of JSON values.
+"""Documents that formats parse: decode the bytes of a file as one JSON value, as lines of JSON values, or as text.
 
 One value is held in memory, so its text is limited to MOST_BYTES. Lines are held one at a time and read again from the
 file for each iteration, so a file of lines may have any size. A line may contain several values in a row, because some
@@ -40,6 +40,8 @@ _SHOWN = 100
 """Characters of a notice that a report shows."""
 _LONGEST_NOTICE = 4_096
 """Characters before a value that a tool may have printed into the same file."""
+BEGINNING_OF_A_TEXT = 4_096
+"""Bytes of a file by which a format of texts recognises it."""
 _START = re.compile(r'\{\s*"|\[\s*\{')
 """The start of an object or of a list of objects, which a text rarely has."""
 _MOST_STARTS = 3
@@ -118,9 +120,17 @@ class Tables:
     are None. Raise Unreadable."""
 
 
-Document = Lines | Files | Tables | Any
-"""Decoded JSON (object, array, text ...), Lines, Files, or Tables. A format of single files treats the latter two as unknown
-objects."""
+@dataclass(frozen=True)
+class Text:
+    """A document that is not JSON, such as Markdown."""
+
+    text: str
+    """Its lines end with a line feed alone."""
+
+
+Document = Lines | Files | Tables | Text | Any
+"""Decoded JSON (object, array, text ...), Lines, Files, Tables, or Text. A format of single files of JSON treats the latter three
+as unknown objects."""
 _LOOKED_AT = 1_000
 """Items of a list that are checked to recognise the format; its marks may come late in a conversation."""
 _NAMES_LOOKED_AT = 10_000
@@ -131,7 +141,7 @@ _LOOKED_INTO = 5
 
 def beginning(document: Document) -> Document:
     """Return the document with only the first items of its lists, because each format looks at all of it to recognise it."""
-    return document if isinstance(document, Lines | Files | Tables) else _begun(document, _LOOKED_INTO)
+    return document if isinstance(document, Lines | Files | Tables | Text) else _begun(document, _LOOKED_INTO)
 
 
 def _begun(value: Any, depth: int) -> Any:
@@ -152,7 +162,7 @@ def skip_silently(_where: str, _why: str) -> None:
 
 def first_values(document: Document, most: int | None = None) -> list[Any]:
     """Return the first lines of a document, its items up to `most` if it is a list, or itself; nothing of others."""
-    if isinstance(document, Files | Tables):
+    if isinstance(document, Files | Tables | Text):
         return []
     if isinstance(document, Lines):
         return document.head()
@@ -282,6 +292,24 @@ def read(source: Source, skip: Skip, values: ValueBudget | None = None) -> Any:
     if values is not None and isinstance(document, Lines):
         values.take(source, is_lines=True)
     return document
+
+
+def read_text(source: Source, skip: Skip) -> Text:
+    """Return the text of a source. Raise OSError, and Unreadable if it is too large."""
+    with source.open() as stream:
+        data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise Unreadable(f"a text larger than {MOST_BYTES} bytes")
+    try:
+        return text_in(data, "strict")
+    except UnicodeDecodeError:
+        skip("(all)", str(_Replaced()))
+        return text_in(data)
+
+
+def text_in(data: bytes, errors: str = "replace") -> Text:
+    """Return the text in these bytes, of which the last character may be cut; `errors` is that of `bytes.decode`."""
+    return Text(data.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors).replace("\r\n", "\n"))
 
 
 def _read(source: Source, skip: Skip) -> Any:

@@ -21,6 +21,7 @@ from sdk.tests.formats import (
     test_codex,
     test_codex_exec,
     test_copilot_cli,
+    test_cursor,
     test_gemini_cli,
     test_langchain,
     test_langfuse,
@@ -30,6 +31,7 @@ from sdk.tests.formats import (
     test_pydantic_ai,
     test_qwen_code,
     test_sharegpt,
+    test_specstory,
 )
 from sdk.tests.paths import TRANSCRIPTS
 from traces_app.imports.importer import import_paths
@@ -82,13 +84,15 @@ STATES: dict[str, list[Any]] = {
     "Gemini CLI": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE[:count]} for count in (1, 2, 3, 6)],
     "ChatGPT": [[test_chatgpt.conversation(test_chatgpt.PATH[:count])] for count in (4, 7, 9, 12, 15, 17, 20)],
     "claude.ai": [[test_claude_ai.conversation(test_claude_ai.WHOLE[:count])] for count in range(1, 5)],
+    "Cursor": ["".join([test_cursor.HEAD, *test_cursor.PARTS[:count]]) for count in range(1, 6)],
+    "SpecStory": ["".join([test_specstory.HEAD, *test_specstory.PARTS[:count]]) for count in (1, *range(5, 12))],
     "OpenCode": [test_opencode.export(test_opencode.WHOLE[:count]) for count in range(1, 6)],
 }
-"""The states of a conversation that is one JSON value, the last one complete."""
+"""The states of a conversation that is one JSON value or a text, the last one complete."""
 
 
 def imported(path: Path, document: object, project: Project) -> Project:
-    path.write_text(json.dumps(document))
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
     (report,) = import_paths(primary, [path], project.pk)
     assert (report.status, report.reason) == ("read", "")
     return project
