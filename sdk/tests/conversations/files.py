@@ -376,6 +376,37 @@ def pydantic_ai(conversation: Conversation) -> Any:
     return messages
 
 
+def google_adk(conversation: Conversation) -> Any:
+    events: list[dict[str, Any]] = []
+
+    def event(second: float, author: str, role: str, parts: list[Any], **others: Any) -> None:
+        content = {"role": role, "parts": parts}
+        events.append({"id": f"e{len(events)}", "invocation_id": "i", "author": author, "timestamp": BEGAN.timestamp() + second, "content": content, **others})  # fmt: skip
+
+    event(0, "user", "user", [{"text": QUESTION}])
+    for request in conversation.requests:
+        calls = [{"function_call": {"id": call.id, "name": call.name, "args": call.args}} for call in request.calls]
+        event(request.begins, "agent", "model", [{"text": request.text}, *calls], model_version=request.model, usage_metadata={"prompt_token_count": request.input, "cached_content_token_count": request.cached, "candidates_token_count": request.output, "total_token_count": request.total})  # fmt: skip
+        for call in request.results:
+            response = {"error" if call.failed else "result": call.output}
+            event(call.ends, "agent", "user", [{"function_response": {"id": call.id, "name": call.name, "response": response}}])  # fmt: skip
+    return {"id": "s", "app_name": "a", "user_id": "u", "state": {}, "events": events}
+
+
+def gemini_contents(conversation: Conversation) -> tuple[Any, ...]:
+    contents: list[Any] = [{"role": "user", "parts": [{"text": QUESTION}]}]
+    lines = []
+    for request in conversation.requests:
+        calls = [{"functionCall": {"id": call.id, "name": call.name, "args": call.args}} for call in request.calls]
+        content = {"role": "model", "parts": [{"text": request.text}, *calls]}
+        usage = {"promptTokenCount": request.input, "cachedContentTokenCount": request.cached, "candidatesTokenCount": request.output, "totalTokenCount": request.total}  # fmt: skip
+        response = {"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage, "modelVersion": request.model}  # fmt: skip
+        lines.append({"request": {"contents": [*contents]}, "response": response})
+        responses = [{"functionResponse": {"id": call.id, "name": call.name, "response": {"error" if call.failed else "output": call.output}}} for call in request.results]  # fmt: skip
+        contents += [content, {"role": "user", "parts": responses}]
+    return tuple(lines)
+
+
 # --- Benchmarks and evaluations ---------------------------------------------------------------------------------------
 
 
@@ -453,6 +484,8 @@ FILE_FORMS = [
     file_form(langchain, "end"),
     file_form(pydantic_ai, "pause", "end"),
     file_form(ai_sdk, "models", "usage", "end"),
+    file_form(google_adk, "pause", "end"),
+    file_form(gemini_contents, "pause", "end"),
     file_form(anthropic_messages, "pause", "end", has_cached_beside=True),
     file_form(bedrock_converse, "pause", "end", has_cached_beside=True),
     file_form(openai_chat, "pause", "end"),

@@ -97,7 +97,7 @@ OTHERS: dict[str, Any] = {
             {"type": "tool_call", "subtype": "started", "call_id": "t", "tool_call": {"read": {}}, "session_id": "c1"},
         ]
     ),
-    "Google ADK": lines([{"id": "e", "author": "user", "content": {"role": "user", "parts": [{"text": "Hi"}]}}]),
+    "authors": lines([{"id": "e", "author": "user", "content": {"role": "user", "parts": [{"text": "Hi"}]}}]),
     "Cline's page": [{"ts": 1, "type": "say", "say": "text", "text": "Hi"}],
     "a log": lines([{"type": "system", "message": "up", "timestamp": "2026-03-01T12:00:00Z", "sessionId": "s"}]),
     "people": [{"role": "user", "name": "Ada", "content": "bio"}, {"role": "admin", "name": "Bo", "content": "bio"}],

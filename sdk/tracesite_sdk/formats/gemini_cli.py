@@ -38,7 +38,7 @@ from typing import Any
 from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text, time_flags
 from tracesite_sdk.transcripts.documents import Document, Files, Lines, Skip
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
-from tracesite_sdk.transcripts.parsing.gemini_parts import Parts, read_parts, split_prompt
+from tracesite_sdk.transcripts.parsing.gemini_parts import Parts, read_parts, results, split_prompt
 
 NAME = "gemini_cli"
 
@@ -229,17 +229,10 @@ def _message(own: str, message: dict[str, Any], role: str, content: Any, metadat
 
 def _user(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
     parts = read_parts(message.get("content"))
-    for number, response in enumerate(parts.responses):
-        if response.call_id is None or response.call_id not in answered:
-            answered |= {response.call_id} if response.call_id else set()
-            yield Result(
-                id=f"{own}#{number}",
-                output=response.output,
-                failed=response.failed,
-                created_at=instant(message.get("timestamp")),
-                call_ids=[response.call_id] if response.call_id else [],
-                name=response.name,
-            )
+    for result in results(own, parts, instant(message.get("timestamp"))):
+        if answered.isdisjoint(result.call_ids):
+            answered.update(result.call_ids)
+            yield result
     if parts.visible or not parts.responses:
         typed, added = split_prompt(parts, message.get("displayContent"))
         if parts.text.lstrip().startswith(_INSERTED) or parts.text.strip() == _CONTINUES:

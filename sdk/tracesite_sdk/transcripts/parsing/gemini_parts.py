@@ -1,20 +1,41 @@
-"""Map the content parts of Google's Gemini API, which Gemini CLI and Qwen Code store in their files.
+"""Map the content parts of Google's Gemini API, which Gemini CLI, Qwen Code and ADK store in their files.
 
 * `text` is content, or reasoning with `thought: true`;
-* `functionCall` is a call, `functionResponse` the result of one: its `response` is `{"output"}`, `{"error"}` or any object;
+* `functionCall` is a call, `functionResponse` the result of one: its `response` is `{"output"}`, `{"result"}`, `{"error"}` or any
+  object;
+* `executableCode`, which the provider runs, is a call too if its `codeExecutionResult` can follow (`replies`);
 * images, files and any other part are kept as parts of the content.
 
-A content is a text, a part or a list of both.
+A content is a text, a part or a list of both. Python writes the names of parts in snake case.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from tracesite_sdk.normalize.json_values import as_json, fields, rest, text
-from tracesite_sdk.transcripts.entries import Call
+from tracesite_sdk.transcripts.entries import Call, Reply, Result
+
+CODE = "code_execution"
+"""The tool that runs the code of the model."""
+_CODE, _RAN = "executableCode", "codeExecutionResult"
+_NAMES = {
+    "function_call": "functionCall",
+    "function_response": "functionResponse",
+    "executable_code": _CODE,
+    "code_execution_result": _RAN,
+    "inline_data": "inlineData",
+    "file_data": "fileData",
+    "video_metadata": "videoMetadata",
+    "thought_signature": "thoughtSignature",
+}
+_LETTER = re.compile(r"_([a-z])")
 
 _FILES = re.compile(r"^--- Content from referenced files ---\s*?$", re.MULTILINE)
 _END_OF_FILES = re.compile(r"^--- End of content ---\s*?$", re.MULTILINE)
@@ -74,6 +95,70 @@ def read_parts(content: object) -> Parts:
     return sorted_parts
 
 
+def results(id_: str, parts: Parts, created_at: datetime | None) -> Iterator[Result]:
+    """Yield the results in a content, with ids that derive from its entry's."""
+    for number, response in enumerate(parts.responses):
+        yield Result(
+            id=f"{id_}#{number}",
+            output=response.output,
+            failed=response.failed,
+            created_at=created_at,
+            call_ids=[response.call_id] if response.call_id else [],
+            name=response.name,
+        )
+
+
+def replies(reply: Reply, content: object) -> Iterator[Reply | Result]:
+    """Yield the replies in a content of the model, and the results of the code in it: text after these is another reply.
+
+    `reply` has the other fields of the first.
+    """
+    groups: list[list[Any]] = [[]]
+    for part in map(_as_call, content if isinstance(content, list) else [content]):
+        if groups[-1] and "functionResponse" in fields(groups[-1][-1]) and "functionResponse" not in fields(part):
+            groups.append([])
+        groups[-1].append(part)
+    first = reply
+    for number, group in enumerate(groups):
+        parts = read_parts(group)
+        if number:
+            own = f"{first.id}.{number}"
+            reply = Reply(id=own, content=None, agent_name=first.agent_name, created_at=first.created_at)
+        yield replace(reply, content=parts.content, calls=parts.calls, reasoning=parts.thought)
+        yield from results(reply.id, parts, first.created_at)
+
+
+def usage_of(value: object) -> dict[str, Any] | None:
+    """Return the tokens of a `usageMetadata`, with the names of JSON."""
+    return {camel_case(name): count for name, count in fields(value).items() if count is not None} or None
+
+
+def camel_case(name: str) -> str:
+    return _LETTER.sub(lambda found: found[1].upper(), name)
+
+
+def _as_call(part: object) -> object:
+    """Return code that the provider runs, and what came of it, as a call and its result."""
+    if not isinstance(part, dict):
+        return part
+    part = _with_names_of_json(part)
+    if isinstance(code := part.get(_CODE), dict):
+        return {
+            **rest(part, (_CODE,)),
+            "functionCall": {"name": CODE, **rest({"id": code.get("id")}, ()), "args": rest(code, ("id",))},
+        }
+    if isinstance(ran := part.get(_RAN), dict):
+        outcome = text(ran.get("outcome")) or ""
+        output = {"output": ran.get("output") or ""}
+        response = output if outcome in ("", "OUTCOME_OK") else {"error": text(ran.get("output")) or outcome}
+        return {"functionResponse": {"id": ran.get("id"), "name": CODE, "response": response}}
+    return part
+
+
+def _with_names_of_json(part: dict[str, Any]) -> dict[str, Any]:
+    return {_NAMES.get(name, name): value for name, value in part.items() if value is not None}
+
+
 def split_prompt(parts: Parts, shown: object) -> tuple[Parts, Parts]:
     """Return what the user typed and what the client added; `shown` is what it displayed of the prompt, if the file has it."""
     if typed := read_parts(shown).visible:
@@ -100,6 +185,7 @@ def split_prompt(parts: Parts, shown: object) -> tuple[Parts, Parts]:
 
 
 def _sort(parts: Parts, part: dict[str, Any]) -> None:
+    part = _with_names_of_json(part)
     part_text = part.get("text")
     if part.get("thought") is True and isinstance(part_text, str):
         parts.reasoning += [part_text] if part_text else []
@@ -124,6 +210,6 @@ def _response(response: dict[str, Any]) -> Response:
     failed = None
     if isinstance(output, dict) and output.get("error") not in (None, "", False) and "output" not in output:
         failed, output = True, output["error"] if output.keys() == {"error"} else output
-    elif isinstance(output, dict) and output.keys() == {"output"}:
-        output = output["output"]
+    elif isinstance(output, dict) and output.keys() in ({"output"}, {"result"}):
+        (output,) = output.values()
     return Response(call_id=text(response.get("id")), name=text(response.get("name")), output=output, failed=failed)
