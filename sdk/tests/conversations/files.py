@@ -13,7 +13,7 @@ from tracesite_sdk.transcripts.documents import Source
 from tracesite_sdk.transcripts.outline import session_of
 
 from .chat import chat_answer, chat_messages, chat_result, chat_usage, exchanges
-from .conversation import BEGAN, QUESTION, Call, Conversation, Form, Lack, Request, stamp
+from .conversation import BEGAN, LAST, QUESTION, Call, Conversation, Form, Lack, Request, stamp
 
 
 def as_bytes(document: Any) -> bytes:
@@ -376,6 +376,30 @@ def pydantic_ai(conversation: Conversation) -> Any:
     return messages
 
 
+def autogen(conversation: Conversation) -> Any:
+    messages: list[dict[str, Any]] = [{"source": "user", "type": "TextMessage", "content": QUESTION}]
+    for request in conversation.requests:
+        usage = {"prompt_tokens": request.input, "completion_tokens": request.output}
+        calls = [{"id": call.id, "name": call.name, "arguments": json.dumps(call.args)} for call in request.calls]
+        if calls:
+            messages.append({"source": "a", "type": "ThoughtEvent", "content": request.text})
+            messages.append({"source": "a", "type": "ToolCallRequestEvent", "content": calls, "models_usage": usage})
+            results = [{"call_id": call.id, "name": call.name, "content": call.output, "is_error": call.failed} for call in request.results]  # fmt: skip
+            messages.append({"source": "a", "type": "ToolCallExecutionEvent", "content": results})
+        else:
+            messages.append({"source": "a", "type": "TextMessage", "content": request.text, "models_usage": usage})
+    return {"messages": messages, "stop_reason": None}
+
+
+def autogen_history(conversation: Conversation) -> Any:
+    history: list[dict[str, Any]] = []
+    for message in chat_messages(conversation.requests):
+        if message["role"] == "tool":
+            message = {"role": "tool", "content": message["content"], "tool_responses": [message]}
+        history.append({**message, "name": "agent" if message["role"] == "assistant" else "user"})
+    return {"chat_history": history, "summary": LAST.text, "cost": {}, "human_input": []}
+
+
 def google_adk(conversation: Conversation) -> Any:
     events: list[dict[str, Any]] = []
 
@@ -484,6 +508,8 @@ FILE_FORMS = [
     file_form(langchain, "end"),
     file_form(pydantic_ai, "pause", "end"),
     file_form(ai_sdk, "models", "usage", "end"),
+    file_form(autogen, "models", "cached", "pause", "end"),
+    file_form(autogen_history, "models", "usage", "pause", "end"),
     file_form(google_adk, "pause", "end"),
     file_form(gemini_contents, "pause", "end"),
     file_form(anthropic_messages, "pause", "end", has_cached_beside=True),

@@ -15,6 +15,8 @@ from . import (
     test_ai_sdk,
     test_anthropic_messages,
     test_atif,
+    test_autogen,
+    test_autogen_history,
     test_bedrock_converse,
     test_chatgpt,
     test_claude_ai,
@@ -79,6 +81,14 @@ SAMPLES: dict[str, list[Any]] = {
     "langfuse": [test_langfuse.SESSION],
     "langchain": [test_langchain.GROWING["messages"], test_langchain.GROWING["states"]],
     "pydantic_ai": [load(TRANSCRIPTS / "pydantic_ai/every_part.json")],
+    "autogen": [test_autogen.TASK, lines(test_autogen.WHOLE)],
+    "autogen_history": [
+        test_autogen_history.RESULT,
+        test_autogen_history.AG2,
+        test_autogen_history.BY_ALGORITHM,
+        test_autogen_history.BY_HAND,
+        lines(test_autogen_history.LOG),
+    ],
     "ai_sdk": [test_ai_sdk.MODEL],
     "google_adk": [
         test_google_adk.session(test_google_adk.EVENTS),
@@ -93,6 +103,7 @@ SAMPLES: dict[str, list[Any]] = {
     "openai_responses": [test_openai_responses.WHOLE["exchanges"][0]],
 }
 TAKEN_LATER = {
+    ("autogen_history", "openai_chat"),
     ("own_export", "openai_chat"),
     ("langsmith", "langchain"),
     ("mini_swe_agent", "openai_chat"),

@@ -40,39 +40,8 @@ def test_each_format_is_tried_with_broken_and_growing_documents() -> None:
     )
 
 
-BLAMED = {"question": "Which town?", "ground_truth": "Bergen", "mistake_agent": "Clerk", "mistake_step": "1"}
 OTHERS: dict[str, Any] = {
-    "Who&When by algorithm": {
-        **BLAMED,
-        "history": [
-            {"role": "assistant", "name": "Map_Expert", "content": "```python\nprint(1)\n```"},
-            {"role": "user", "name": "Computer_terminal", "content": "exitcode: 0 (execution succeeded)"},
-        ],
-    },
-    "Who&When by hand": {
-        **BLAMED,
-        "history": [
-            {"role": "human", "content": "Which town?"},
-            {"role": "Orchestrator (-> Clerk)", "content": "Look it up."},
-            {"role": "Assistant", "content": "Oslo."},
-        ],
-    },
-    "a history of agents": [
-        {"role": "Orchestrator (thought)", "content": "Hm."},
-        {"role": "Clerk", "content": "Oslo."},
-        {"role": "Assistant", "content": "Oslo."},
-    ],
     "a history in an object": {"history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
-    "AutoGen": {
-        "messages": [
-            {"source": "user", "content": "Hi", "type": "TextMessage"},
-            {
-                "source": "clerk",
-                "content": [{"id": "1", "name": "f", "arguments": "{}"}],
-                "type": "ToolCallRequestEvent",
-            },
-        ]
-    },
     "OpenAI Agents RunState": {
         "$schemaVersion": "1.0",
         "current_agent": {"name": "a"},

@@ -14,6 +14,8 @@ from sdk.tests.eko import test_transcripts as eko_transcripts
 from sdk.tests.formats import (
     test_ai_sdk,
     test_anthropic_messages,
+    test_autogen,
+    test_autogen_history,
     test_bedrock_converse,
     test_chatgpt,
     test_claude_ai,
@@ -62,6 +64,8 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
     # The first message alone may be in OpenAI's format.
     "Anthropic: messages": (test_anthropic_messages.MESSAGES, [2, 3]),
     "Anthropic: a log of exchanges": (test_anthropic_messages.LOG, [1]),
+    "AutoGen: messages": (test_autogen.WHOLE, [1, *range(4, 12)]),
+    "Magentic-One: log": (test_autogen_history.LOG, [1, 2, 3, 4, 5]),
     "Google ADK: events": (test_google_adk.EVENTS, lengths(test_google_adk.EVENTS)),
     "Gemini: contents": (test_gemini_contents.WHOLE, lengths(test_gemini_contents.WHOLE)),
     "Gemini: a log of exchanges": (test_gemini_contents.LOG, [1, 2]),
@@ -89,6 +93,10 @@ STATES: dict[str, list[Any]] = {
     "Gemini CLI": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE[:count]} for count in (1, 2, 3, 6)],
     "ChatGPT": [[test_chatgpt.conversation(test_chatgpt.PATH[:count])] for count in (4, 7, 9, 12, 15, 17, 20)],
     "claude.ai": [[test_claude_ai.conversation(test_claude_ai.WHOLE[:count])] for count in range(1, 5)],
+    "AG2": [
+        {**test_autogen_history.RESULT, "chat_history": test_autogen_history.AG2[:count]}
+        for count in (1, 3, 5, 7, 8, 9)
+    ],
     "Google ADK": [test_google_adk.session(test_google_adk.EVENTS[:count]) for count in (1, 3, 4, 6, 10)],
     "Cursor": ["".join([test_cursor.HEAD, *test_cursor.PARTS[:count]]) for count in range(1, 6)],
     "SpecStory": ["".join([test_specstory.HEAD, *test_specstory.PARTS[:count]]) for count in (1, *range(5, 12))],
