@@ -353,6 +353,19 @@ def openai_responses(conversation: Conversation) -> tuple[Any, ...]:
     return tuple(lines)
 
 
+def openai_run_state(conversation: Conversation) -> Any:
+    responses, items = [], []
+    for number, request in enumerate(conversation.requests):
+        calls = [{"type": "function_call", "call_id": call.id, "name": call.name, "arguments": json.dumps(call.args), "status": "completed"} for call in request.calls]  # fmt: skip
+        output = [{"type": "message", "id": f"m{number}", "role": "assistant", "content": [{"type": "output_text", "text": request.text}]}, *calls]  # fmt: skip
+        usage = {"requests": 1, "input_tokens": request.input, "output_tokens": request.output, "total_tokens": request.total, "input_tokens_details": [{"cached_tokens": request.cached}], "output_tokens_details": [{"reasoning_tokens": 0}]}  # fmt: skip
+        responses.append({"usage": usage, "output": output, "response_id": f"resp_{number}"})
+        results = [{"type": "function_call_output", "call_id": call.id, "output": call.output} for call in request.results]  # fmt: skip
+        items += [{"type": "run_item", "raw_item": item, "agent": {"name": "a"}} for item in [*output, *results]]
+    waits = {"type": "next_step_interruption", "data": {"interruptions": []}} if conversation.is_paused else None
+    return {"$schemaVersion": "1.13", "current_agent": {"name": "a"}, "original_input": QUESTION, "model_responses": responses, "session_items": items, "generated_items": items, "current_step": waits}  # fmt: skip
+
+
 def langchain(conversation: Conversation) -> Any:
     messages: list[dict[str, Any]] = [{"type": "human", "content": QUESTION, "id": "h"}]
     for number, request in enumerate(conversation.requests):
@@ -515,5 +528,6 @@ FILE_FORMS = [
     file_form(anthropic_messages, "pause", "end", has_cached_beside=True),
     file_form(bedrock_converse, "pause", "end", has_cached_beside=True),
     file_form(openai_chat, "pause", "end"),
+    file_form(openai_run_state, "models", "end"),
     file_form(openai_responses, "pause", "end"),
 ]

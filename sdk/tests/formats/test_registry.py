@@ -42,12 +42,6 @@ def test_each_format_is_tried_with_broken_and_growing_documents() -> None:
 
 OTHERS: dict[str, Any] = {
     "a history in an object": {"history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
-    "OpenAI Agents RunState": {
-        "$schemaVersion": "1.0",
-        "current_agent": {"name": "a"},
-        "original_input": "Hi",
-        "model_responses": [{"output": [{"type": "message", "role": "assistant", "content": []}]}],
-    },
     "Amp": {
         "id": "T-1",
         "messages": [

@@ -66,6 +66,12 @@ def test_rest_is_untaken_fields_that_are_not_empty() -> None:
 _any: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 
 
+def test_names_are_read_in_camel_case_and_snake_case() -> None:
+    value = {"appName": "a", "user_id": 1, "URL": 2, "evalSet1Id": 3, "nothing": None}
+    assert json_values.snake_cased(value) == {"app_name": "a", "user_id": 1, "url": 2, "eval_set1_id": 3}
+    assert json_values.snake_cased(["appName"]) == {}
+
+
 @given(_any)
 def test_any_value_raises_nothing(value: object) -> None:
     for read in (

@@ -15,14 +15,13 @@ content have nothing else. The id of a session is the developer's, the id of a m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from tracesite_sdk.normalize.json_values import content, fields, instant, items, rest, text
+from tracesite_sdk.normalize.json_values import content, fields, instant, items, rest, snake_cased, text
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
 from tracesite_sdk.transcripts.entries import (
     EMPTY_CONVERSATION,
@@ -38,7 +37,6 @@ from tracesite_sdk.transcripts.parsing.gemini_parts import read_parts, replies, 
 
 NAME = "google_adk"
 
-_CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
 _TAGS = ("expected",)
 _MAX_TRIED = 20
 _USER = "user"
@@ -81,29 +79,24 @@ def _conversations(document: Document, skip: Skip) -> Iterator[tuple[str, list[E
         return
     for where, value in numbered:
         if _is_session(value):
-            session = _snake(value)
+            session = snake_cased(value)
             events = ((join_place(where, f"events[{index}]"), event) for index, event in enumerate(session["events"]))
             about = {"external_id": text(session.get("id")), "end_user": text(session["user_id"])}
             yield where, list(_entries(events, skip)), {**about, "metadata": rest(session, _SESSION_FIELDS)}
         elif _is_set(value):
-            yield from _cases(where, _snake(value), skip)
+            yield from _cases(where, snake_cased(value), skip)
         else:
             skip(where or "(all)", "neither a session nor an evaluation set")
 
 
-def _snake(value: object) -> dict[str, Any]:
-    """Return the fields of an object with names in snake case, without nulls."""
-    return {_CAPITAL.sub(r"_\1", name).lower(): item for name, item in fields(value).items() if item is not None}
-
-
 def _is_session(value: object) -> bool:
-    session = _snake(value)
+    session = snake_cased(value)
     is_named = isinstance(session.get("app_name"), str) and isinstance(session.get("user_id"), str)
     return is_named and isinstance(session.get("events"), list)
 
 
 def _is_event(value: object) -> bool:
-    event = _snake(value)
+    event = snake_cased(value)
     is_named = isinstance(event.get("author"), str) and isinstance(event.get("invocation_id"), str)
     return is_named and (
         isinstance(fields(event.get("content")).get("parts"), list) or isinstance(event.get("actions"), dict)
@@ -111,9 +104,9 @@ def _is_event(value: object) -> bool:
 
 
 def _is_set(value: object) -> bool:
-    cases = _snake(value).get("eval_cases")
+    cases = snake_cased(value).get("eval_cases")
     return isinstance(cases, list) and (
-        "eval_set_id" in _snake(value) or any("eval_id" in _snake(case) for case in cases)
+        "eval_set_id" in snake_cased(value) or any("eval_id" in snake_cased(case) for case in cases)
     )
 
 
@@ -135,10 +128,10 @@ def _entries(events: Iterable[tuple[str, Any]], skip: Skip) -> Iterator[Entry]:
         if not isinstance(event, dict):
             skip(where, "not an object")
             continue
-        own = text(_snake(event).get("id"))
+        own = text(snake_cased(event).get("id"))
         own = own if own is not None and own not in seen else str(index)
         seen.add(own)
-        for entry in _event(own, _snake(event)):
+        for entry in _event(own, snake_cased(event)):
             if isinstance(entry, Reply):
                 calls.update((call.id, call) for call in entry.calls)
             elif isinstance(entry, Result) and entry.call_ids:
@@ -153,10 +146,10 @@ def _event(own: str, event: dict[str, Any]) -> Iterator[Entry]:
     if event.get("partial") is True:
         return
     said, author = items(fields(event.get("content")).get("parts")), text(event.get("author"))
-    at, actions = instant(event.get("timestamp")), rest(_snake(event.get("actions")), ("compaction",))
+    at, actions = instant(event.get("timestamp")), rest(snake_cased(event.get("actions")), ("compaction",))
     parts, error = read_parts(said), text(event.get("error_message")) or text(event.get("error_code"))
     metadata = {**rest(event, _EVENT_FIELDS), **rest({"actions": actions}, ())}
-    if compacted := fields(_snake(fields(event.get("actions")).get("compaction")).get("compacted_content")):
+    if compacted := fields(snake_cased(fields(event.get("actions")).get("compaction")).get("compacted_content")):
         summary = read_parts(compacted.get("parts")).content
         yield Prompt(
             id=f"{own}#compaction",
@@ -192,13 +185,13 @@ def _event(own: str, event: dict[str, Any]) -> Iterator[Entry]:
 def _cases(where: str, evaluation: dict[str, Any], skip: Skip) -> Iterator[tuple[str, list[Entry], dict[str, Any]]]:
     set_id, shared = text(evaluation.get("eval_set_id")), rest(evaluation, ("eval_cases", "creation_timestamp"))
     for index, value in enumerate(items(evaluation.get("eval_cases"))):
-        case, path = _snake(value), join_place(where, f"eval_cases[{index}]")
+        case, path = snake_cased(value), join_place(where, f"eval_cases[{index}]")
         own = text(case.get("eval_id"))
         turns = items(case.get("conversation"))
-        entries = [entry for number, turn in enumerate(turns) for entry in _turn(number, _snake(turn))]
+        entries = [entry for number, turn in enumerate(turns) for entry in _turn(number, snake_cased(turn))]
         about = {
             "external_id": f"{set_id}/{own}" if set_id and own else None,
-            "end_user": text(_snake(case.get("session_input")).get("user_id")),
+            "end_user": text(snake_cased(case.get("session_input")).get("user_id")),
             "created_at": instant(case.get("creation_timestamp")),
             "tags": _TAGS,
             "metadata": {**shared, **rest(case, _CASE_FIELDS)},
@@ -207,11 +200,11 @@ def _cases(where: str, evaluation: dict[str, Any], skip: Skip) -> Iterator[tuple
 
 
 def _turn(number: int, turn: dict[str, Any]) -> Iterator[Entry]:
-    at, data = instant(turn.get("creation_timestamp")), _snake(turn.get("intermediate_data"))
+    at, data = instant(turn.get("creation_timestamp")), snake_cased(turn.get("intermediate_data"))
     asked = read_parts(fields(turn.get("user_content")).get("parts"))
     yield Prompt(id=str(number), role="user", content=asked.content, created_at=at, metadata=rest(turn, _TURN_FIELDS))
     for index, event in enumerate(items(data.get("invocation_events"))):
-        yield from _event(f"{number}.{index}", _snake(event))
+        yield from _event(f"{number}.{index}", snake_cased(event))
     for index, pair in enumerate(items(data.get("intermediate_responses"))):
         author, *said = items(pair) or [None]
         yield Reply(

@@ -5,6 +5,7 @@ For the readers of formats; nothing but `moment` raises. Pure Python.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from math import isfinite
@@ -20,6 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Seconds since 1970 have ten digits until the year 2286, milliseconds thirteen, microseconds sixteen.
 _UNITS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0))
 _MILLISECOND = timedelta(milliseconds=1)
+_CAPITAL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -88,6 +90,11 @@ def items(value: object) -> list[Any]:
 def fields(value: object) -> dict[str, Any]:
     """Return the fields of an object, and none of any other value."""
     return value if isinstance(value, dict) else {}
+
+
+def snake_cased(value: object) -> dict[str, Any]:
+    """Return the fields of an object that are not null, with their names in snake case: appName is app_name."""
+    return {_CAPITAL.sub(r"_\1", name).lower(): item for name, item in fields(value).items() if item is not None}
 
 
 def duration(milliseconds: object) -> float | None:

@@ -31,6 +31,7 @@ from sdk.tests.formats import (
     test_langfuse,
     test_openai_chat,
     test_openai_responses,
+    test_openai_run_state,
     test_opencode,
     test_pydantic_ai,
     test_qwen_code,
@@ -96,6 +97,9 @@ STATES: dict[str, list[Any]] = {
     "AG2": [
         {**test_autogen_history.RESULT, "chat_history": test_autogen_history.AG2[:count]}
         for count in (1, 3, 5, 7, 8, 9)
+    ],
+    "OpenAI Agents RunState": [
+        test_openai_run_state.state(*counts) for counts in ((1, 3), (1, 6), (2, 9), (3, 10), (4, 12))
     ],
     "Google ADK": [test_google_adk.session(test_google_adk.EVENTS[:count]) for count in (1, 3, 4, 6, 10)],
     "Cursor": ["".join([test_cursor.HEAD, *test_cursor.PARTS[:count]]) for count in range(1, 6)],
