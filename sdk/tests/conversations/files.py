@@ -212,6 +212,23 @@ def mini_swe_agent(conversation: Conversation) -> Any:
     return {"info": {"exit_status": "Submitted", "mini_version": "2.0.0", "model_stats": {}}, "messages": messages, "trajectory_format": "mini-swe-agent-1.1"}  # fmt: skip
 
 
+def goose(conversation: Conversation) -> Any:
+    messages: list[dict[str, Any]] = []
+
+    def message(role: str, second: float, blocks: list[Any], **metadata: Any) -> None:
+        messages.append({"id": f"m{len(messages)}", "role": role, "created": BEGAN.timestamp() + second, "content": blocks, "metadata": metadata})  # fmt: skip
+
+    message("user", 0, [{"type": "text", "text": QUESTION}])
+    for request in conversation.requests:
+        calls = [{"type": "toolRequest", "id": call.id, "toolCall": {"status": "success", "value": {"name": call.name, "arguments": call.args}}} for call in request.calls]  # fmt: skip
+        usage = {"inputTokens": request.input, "cacheReadTokens": request.cached, "outputTokens": request.output}
+        message("assistant", request.ends, [{"type": "text", "text": request.text}, *calls], inference={"resolvedModel": request.model}, usage=usage)  # fmt: skip
+        for call in request.results:
+            value = {"content": [{"type": "text", "text": call.output}], "isError": call.failed}
+            message("user", call.ends, [{"type": "toolResponse", "id": call.id, "toolResult": {"status": "success", "value": value}}])  # fmt: skip
+    return {"id": "20260928_1", "name": "Cities", "working_dir": "/srv", "conversation": messages}
+
+
 def specstory(conversation: Conversation) -> str:
     messages = [f"_**User ({stamp(0)})**_\n\n{QUESTION}"]
     for request in conversation.requests:
@@ -513,6 +530,7 @@ FILE_FORMS = [
     file_form(gemini_cli, "pause", "end"),
     file_form(qwen_code, "pause", "end"),
     file_form(opencode, "pause", "end", has_cached_beside=True),
+    file_form(goose, "pause", "end"),
     file_form(specstory, "usage", "ids of calls", "pause", "end"),
     file_form(chatgpt, "usage", "ids of results", "pause", "end"),
     file_form(claude_ai, "models", "usage", "pause", "end"),

@@ -28,6 +28,7 @@ from . import (
     test_gemini_cli,
     test_gemini_contents,
     test_google_adk,
+    test_goose,
     test_inspect_ai,
     test_langchain,
     test_langfuse,
@@ -73,6 +74,7 @@ SAMPLES: dict[str, list[Any]] = {
     "gemini_cli": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE}],
     "qwen_code": [lines([*test_qwen_code.START, *test_qwen_code.MORE])],
     "opencode": [test_opencode.export(test_opencode.WHOLE), test_opencode.WHOLE],
+    "goose": [test_goose.export(), test_goose.WHOLE, lines([test_goose.HEADER, *test_goose.WITHOUT_IDS])],
     "cursor": [Text(test_cursor.WHOLE)],
     "specstory": [Text(test_specstory.WHOLE)],
     "chatgpt": [[test_chatgpt.conversation(test_chatgpt.PATH)]],
@@ -105,6 +107,7 @@ SAMPLES: dict[str, list[Any]] = {
     "openai_responses": [test_openai_responses.WHOLE["exchanges"][0]],
 }
 TAKEN_LATER = {
+    ("goose", "anthropic_messages"),
     ("autogen_history", "openai_chat"),
     ("own_export", "openai_chat"),
     ("langsmith", "langchain"),

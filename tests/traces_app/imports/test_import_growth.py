@@ -27,6 +27,7 @@ from sdk.tests.formats import (
     test_gemini_cli,
     test_gemini_contents,
     test_google_adk,
+    test_goose,
     test_langchain,
     test_langfuse,
     test_openai_chat,
@@ -101,6 +102,7 @@ STATES: dict[str, list[Any]] = {
     "OpenAI Agents RunState": [
         test_openai_run_state.state(*counts) for counts in ((1, 3), (1, 6), (2, 9), (3, 10), (4, 12))
     ],
+    "Goose": [test_goose.export(count) for count in (1, 2, 3, 5, 7, 9, 11)],
     "Google ADK": [test_google_adk.session(test_google_adk.EVENTS[:count]) for count in (1, 3, 4, 6, 10)],
     "Cursor": ["".join([test_cursor.HEAD, *test_cursor.PARTS[:count]]) for count in range(1, 6)],
     "SpecStory": ["".join([test_specstory.HEAD, *test_specstory.PARTS[:count]]) for count in (1, *range(5, 12))],
