@@ -229,6 +229,20 @@ def goose(conversation: Conversation) -> Any:
     return {"id": "20260928_1", "name": "Cities", "working_dir": "/srv", "conversation": messages}
 
 
+def amp(conversation: Conversation) -> Any:
+    messages: list[dict[str, Any]] = [{"role": "user", "messageId": 0, "content": [{"type": "text", "text": QUESTION}]}]
+    for request in conversation.requests:
+        calls = [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.args} for call in request.calls]
+        usage = {"model": request.model, "inputTokens": request.new, "cacheReadInputTokens": request.cached, "cacheCreationInputTokens": 0, "outputTokens": request.output, "timestamp": stamp(request.ends)}  # fmt: skip
+        messages.append({"role": "assistant", "messageId": len(messages), "content": [{"type": "text", "text": request.text}, *calls], "usage": usage})  # fmt: skip
+        states: list[dict[str, Any]] = []
+        for call in request.calls:
+            run = {"status": "in-progress"} if call.output is None else {"status": "error", "error": {"message": call.output}} if call.failed else {"status": "done", "result": call.output}  # fmt: skip
+            states.append({"type": "tool_result", "toolUseID": call.id, "run": run})
+        messages += [{"role": "user", "messageId": len(messages), "content": states}] if states else []
+    return {"id": "T-1", "created": BEGAN.timestamp() * 1000, "messages": messages}
+
+
 def specstory(conversation: Conversation) -> str:
     messages = [f"_**User ({stamp(0)})**_\n\n{QUESTION}"]
     for request in conversation.requests:
@@ -531,6 +545,7 @@ FILE_FORMS = [
     file_form(qwen_code, "pause", "end"),
     file_form(opencode, "pause", "end", has_cached_beside=True),
     file_form(goose, "pause", "end"),
+    file_form(amp, "pause", "end", has_cached_beside=True),
     file_form(specstory, "usage", "ids of calls", "pause", "end"),
     file_form(chatgpt, "usage", "ids of results", "pause", "end"),
     file_form(claude_ai, "models", "usage", "pause", "end"),

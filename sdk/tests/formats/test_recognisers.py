@@ -13,6 +13,7 @@ from tracesite_sdk.transcripts.documents import Text, beginning
 
 from . import (
     test_ai_sdk,
+    test_amp,
     test_anthropic_messages,
     test_atif,
     test_autogen,
@@ -75,6 +76,7 @@ SAMPLES: dict[str, list[Any]] = {
     "qwen_code": [lines([*test_qwen_code.START, *test_qwen_code.MORE])],
     "opencode": [test_opencode.export(test_opencode.WHOLE), test_opencode.WHOLE],
     "goose": [test_goose.export(), test_goose.WHOLE, lines([test_goose.HEADER, *test_goose.WITHOUT_IDS])],
+    "amp": [test_amp.thread()],
     "cursor": [Text(test_cursor.WHOLE)],
     "specstory": [Text(test_specstory.WHOLE)],
     "chatgpt": [[test_chatgpt.conversation(test_chatgpt.PATH)]],

@@ -42,17 +42,6 @@ def test_each_format_is_tried_with_broken_and_growing_documents() -> None:
 
 OTHERS: dict[str, Any] = {
     "a history in an object": {"history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
-    "Amp": {
-        "id": "T-1",
-        "messages": [
-            {
-                "role": "assistant",
-                "messageId": 0,
-                "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
-            },
-            {"role": "user", "messageId": 1, "content": [{"type": "tool_result", "toolUseID": "t", "run": {}}]},
-        ],
-    },
     "Cursor's stream": lines(
         [
             {"type": "system", "subtype": "init", "session_id": "c1"},

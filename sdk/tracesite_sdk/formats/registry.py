@@ -23,6 +23,7 @@ from tracesite_sdk.transcripts.entries import Transcript
 
 from . import (
     ai_sdk,
+    amp,
     anthropic_messages,
     atif,
     autogen,
@@ -100,6 +101,7 @@ FORMATS: tuple[Format, ...] = (
     qwen_code,
     opencode,
     goose,
+    amp,
     cursor,
     specstory,
     chatgpt,
