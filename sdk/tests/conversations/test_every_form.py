@@ -17,6 +17,7 @@ from .spans import SPAN_FORMS
 FORMS = [*FILE_FORMS, *OWN_FORMS, *SPAN_FORMS]
 STATES = {"whole": WHOLE, "paused": PAUSED}
 NOT_WRITTEN = {
+    "aider": "has no calls",
     "cursor": "has no calls",
     "otlp": "a file of spans: every convention of them is one",
     "generic spans": "completes other conventions, and knows neither requests nor tools",

@@ -13,6 +13,7 @@ from tracesite_sdk.transcripts.documents import Text, beginning
 
 from . import (
     test_ai_sdk,
+    test_aider,
     test_amp,
     test_anthropic_messages,
     test_atif,
@@ -77,6 +78,7 @@ SAMPLES: dict[str, list[Any]] = {
     "opencode": [test_opencode.export(test_opencode.WHOLE), test_opencode.WHOLE],
     "goose": [test_goose.export(), test_goose.WHOLE, lines([test_goose.HEADER, *test_goose.WITHOUT_IDS])],
     "amp": [test_amp.thread()],
+    "aider": [Text(test_aider.WHOLE)],
     "cursor": [Text(test_cursor.WHOLE)],
     "specstory": [Text(test_specstory.WHOLE)],
     "chatgpt": [[test_chatgpt.conversation(test_chatgpt.PATH)]],

@@ -23,6 +23,7 @@ from tracesite_sdk.transcripts.entries import Transcript
 
 from . import (
     ai_sdk,
+    aider,
     amp,
     anthropic_messages,
     atif,
@@ -102,6 +103,7 @@ FORMATS: tuple[Format, ...] = (
     opencode,
     goose,
     amp,
+    aider,
     cursor,
     specstory,
     chatgpt,

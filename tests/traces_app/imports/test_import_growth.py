@@ -13,6 +13,7 @@ from access_app.models import Project
 from sdk.tests.eko import test_transcripts as eko_transcripts
 from sdk.tests.formats import (
     test_ai_sdk,
+    test_aider,
     test_amp,
     test_anthropic_messages,
     test_autogen,
@@ -103,6 +104,7 @@ STATES: dict[str, list[Any]] = {
     "OpenAI Agents RunState": [
         test_openai_run_state.state(*counts) for counts in ((1, 3), (1, 6), (2, 9), (3, 10), (4, 12))
     ],
+    "aider": [test_aider.start() + "".join(test_aider.PARTS[:count]) for count in (2, 4, 5, 7, 10, 12, 14)],
     "Amp": [test_amp.thread(count) for count in range(1, 9)],
     "Goose": [test_goose.export(count) for count in (1, 2, 3, 5, 7, 9, 11)],
     "Google ADK": [test_google_adk.session(test_google_adk.EVENTS[:count]) for count in (1, 3, 4, 6, 10)],
