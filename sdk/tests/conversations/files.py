@@ -13,7 +13,7 @@ from tracesite_sdk.transcripts.documents import Source
 from tracesite_sdk.transcripts.outline import session_of
 
 from .chat import chat_answer, chat_messages, chat_result, chat_usage, exchanges
-from .conversation import BEGAN, LAST, QUESTION, Call, Conversation, Form, Lack, Request, stamp
+from .conversation import BEGAN, LARGE, LAST, QUESTION, Call, Conversation, Form, Lack, Request, stamp
 
 
 def as_bytes(document: Any) -> bytes:
@@ -258,6 +258,17 @@ def specstory_call(call: Call) -> str:
     given = "".join(f"- {key}: `{value}`\n" for key, value in sorted(call.args.items()))
     result = "" if call.output is None else f"**{'Error' if call.failed else 'Result'}:**\n\n```\n{call.output}\n```\n"
     return f"\n**Input:**\n\n{given}\n{result}"
+
+
+def tau2_bench(conversation: Conversation) -> Any:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": QUESTION, "timestamp": stamp(0)}]
+    for request in conversation.requests:
+        calls = [{"id": call.id, "name": call.name, "arguments": call.args, "requestor": "assistant"} for call in request.calls]  # fmt: skip
+        usage = {"prompt_tokens": request.input, "completion_tokens": request.output}
+        messages.append({"role": "assistant", "content": request.text, "tool_calls": calls or None, "usage": usage, "timestamp": stamp(request.ends)})  # fmt: skip
+        messages += [{"role": "tool", "id": call.id, "content": call.output, "error": call.failed, "timestamp": stamp(call.ends)} for call in request.results]  # fmt: skip
+    info = {"agent_info": {"llm": LARGE}}
+    return {"info": info, "tasks": [], "simulations": [{"id": "s", "task_id": 1, "termination_reason": "user_stop", "messages": messages}]}  # fmt: skip
 
 
 # --- Chats ------------------------------------------------------------------------------------------------------------
@@ -537,6 +548,7 @@ FILE_FORMS = [
     file_form(toolbench, "models", "usage", "pause", "end", output=toolbench_output),
     file_form(sweagent, "models", "usage", "pause", "end"),
     file_form(mini_swe_agent, "pause", "end"),
+    file_form(tau2_bench, "own models", "cached", "pause", "end"),
     file_form(atif, "pause", "end"),
     file_form(openhands, "models", "usage", "pause", "end"),
     file_form(pi, "pause", "end", has_cached_beside=True),

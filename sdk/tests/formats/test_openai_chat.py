@@ -183,45 +183,6 @@ def test_request_log_gives_run_and_sub_agent() -> None:
     assert [len((session.metadata or {})["tools"]) for session in sessions] == [1, 2]
 
 
-def test_tau2_bench_runs_have_times_and_errors() -> None:
-    asks = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c1", "name": "a", "arguments": {"q": 1}, "requestor": "assistant"}],
-    }
-    answers = {"id": "c1", "role": "tool", "content": "no such order", "error": True, "requestor": "assistant"}
-    run = {
-        "id": "run-1",
-        "task_id": "7",
-        "messages": [USER | {"timestamp": "2026-03-01T12:00:00Z"}, asks, answers, DONE],
-    }
-    document = {"timestamp": "2026", "tasks": [{"id": "7"}], "simulations": [run, run | {"id": "run-2"}]}
-    assert recognises(document)
-    sessions, left_out = read(document)
-    assert left_out == []
-    assert [session.external_id for session in sessions] == ["run-1", "run-2"]
-    (step,) = (sessions[0].messages or [])[1].agent_steps or ()
-    assert [(c.id, c.name, c.args, c.status) for c in step.tool_calls or ()] == [("c1", "a", {"q": 1}, "error")]
-    assert str((sessions[0].messages or [])[0].created_at) == "2026-03-01 12:00:00+00:00"
-    assert (sessions[0].metadata or {})["beside"] == {"timestamp": "2026", "tasks": [{"id": "7"}]}
-
-
-def test_calls_of_simulated_user_are_a_reply() -> None:
-    toggle = {"id": "u1", "name": "toggle_data", "arguments": {}, "requestor": "user"}
-    asks = {"role": "user", "content": None, "tool_calls": [toggle], "timestamp": "2026-03-01T12:00:00Z"}
-    answers = {"id": "u1", "role": "tool", "content": "Data is on.", "error": False, "requestor": "user"}
-    messages = only([DONE, asks, answers, {"role": "user", "content": "It works."}])
-    assert [(m.role, m.external_id) for m in messages] == [
-        ("assistant", "0"),
-        ("user", "1"),
-        ("assistant", "1.calls"),
-        ("user", "3"),
-    ]
-    (step,) = messages[2].agent_steps or ()
-    assert (step.agent_name, str(step.timestamp)) == ("user", "2026-03-01 12:00:00+00:00")
-    assert [(c.id, c.name, c.status) for c in step.tool_calls or ()] == [("u1", "toggle_data", "success")]
-
-
 def test_autogen_message_answers_several_calls() -> None:
     responses = [
         {"tool_call_id": "c1", "role": "tool", "content": "sunny"},

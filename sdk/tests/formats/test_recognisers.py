@@ -48,6 +48,7 @@ from . import (
     test_sharegpt,
     test_specstory,
     test_sweagent,
+    test_tau2_bench,
     test_toolbench,
 )
 from .reading import lines, load
@@ -66,6 +67,7 @@ SAMPLES: dict[str, list[Any]] = {
     "inspect_ai": [test_inspect_ai.log(test_inspect_ai.sample())],
     "sweagent": [test_sweagent.RUN],
     "mini_swe_agent": [test_mini_swe_agent.run(test_mini_swe_agent.MESSAGES)],
+    "tau2_bench": [test_tau2_bench.RUN, test_tau2_bench.SIMULATION],
     "atif": [test_atif.trajectory(test_atif.WHOLE)],
     "eko": [test_eko.RUN],
     "openhands": [test_openhands.EVENTS],
@@ -111,6 +113,7 @@ SAMPLES: dict[str, list[Any]] = {
     "openai_responses": [test_openai_responses.WHOLE["exchanges"][0]],
 }
 TAKEN_LATER = {
+    ("tau2_bench", "openai_chat"),
     ("goose", "anthropic_messages"),
     ("autogen_history", "openai_chat"),
     ("own_export", "openai_chat"),

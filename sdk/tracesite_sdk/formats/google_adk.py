@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tracesite_sdk.normalize.json_values import content, fields, instant, items, rest, snake_cased, text
+from tracesite_sdk.normalize.json_values import as_json, content, fields, instant, items, rest, snake_cased, text
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
 from tracesite_sdk.transcripts.entries import (
     EMPTY_CONVERSATION,
@@ -184,6 +184,7 @@ def _event(own: str, event: dict[str, Any]) -> Iterator[Entry]:
 
 def _cases(where: str, evaluation: dict[str, Any], skip: Skip) -> Iterator[tuple[str, list[Entry], dict[str, Any]]]:
     set_id, shared = text(evaluation.get("eval_set_id")), rest(evaluation, ("eval_cases", "creation_timestamp"))
+    size = len(as_json(shared))
     for index, value in enumerate(items(evaluation.get("eval_cases"))):
         case, path = snake_cased(value), join_place(where, f"eval_cases[{index}]")
         own = text(case.get("eval_id"))
@@ -195,6 +196,7 @@ def _cases(where: str, evaluation: dict[str, Any], skip: Skip) -> Iterator[tuple
             "created_at": instant(case.get("creation_timestamp")),
             "tags": _TAGS,
             "metadata": {**shared, **rest(case, _CASE_FIELDS)},
+            "put_in": size,
         }
         yield path, entries, about
 

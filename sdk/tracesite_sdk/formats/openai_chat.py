@@ -4,7 +4,7 @@
 * an object with the list under `messages` (a request body), `traj` (tau-bench), or a name used by data sets
   (`conversations`, `trajectory` ...); its other fields are metadata;
 * a list of such objects or lists, each one conversation;
-* a page of conversations (`data`), or the runs of tau2-bench (`simulations`);
+* a page of conversations (`data`);
 * JSON lines, each such an object or list, or each one message of a single conversation;
 * output of the API: responses (`choices`), chunks of streams, and logs of exchanges with the request under `request` or
   `body` or beside, and the answer under `response`; batch lines; preference pairs (`input`, `preferred_output`).
@@ -44,7 +44,7 @@ NAME = "openai_chat"
 _CONTAINERS = ("messages", "traj")
 _LOOSE_CONTAINERS = ("conversation", "conversations", "trajectory", "dialog", "dialogue", "chat", "chat_history")
 """Names that data sets use for their messages. Other formats use them, too, so the items are tested."""
-_LISTS = ("data", "simulations", "conversations")
+_LISTS = ("data", "conversations")
 _HEAD = 20
 _REQUESTS = ("request", "body", "request_body", "params", "kwargs")
 # https://platform.openai.com/docs/api-reference/chat/create; of a log, only these are of the request.
@@ -185,7 +185,7 @@ def _items(document: Document, skip: Skip) -> Iterator[tuple[str, Any]]:
 
 
 def _list_in(document: object) -> tuple[str, list[Any]]:
-    """Return the key and the items of a list of conversations in an object: an API page, or the runs of tau2-bench."""
+    """Return the key and the items of a list of conversations in an object, as an API page is."""
     if isinstance(document, dict) and _conversation(document) is None:
         for key in _LISTS:
             if any(_conversation(item) is not None for item in items(document.get(key))[:_HEAD]):
@@ -433,7 +433,6 @@ def _failed(others: dict[str, Any]) -> bool:
 
 def _entries(conversation: _Conversation, facts: _Facts, skip: Skip) -> Iterator[Entry]:
     model = conversation.rest.get("model")
-    call_ids: set[str | None] = set()
     for index, (where, message) in enumerate(_messages(conversation)):
         if not isinstance(message, dict):
             skip(where, "not an object")
@@ -442,12 +441,6 @@ def _entries(conversation: _Conversation, facts: _Facts, skip: Skip) -> Iterator
         entry: Entry
         if role in ("user", "system", "developer"):
             entry = _message(str(index), message)
-            if role == "user" and (calls := list(_calls(message, where, skip))):
-                # The simulated users of tau2-bench have tools of their own.
-                yield _with_time(entry, facts.times.get(index))
-                times = {key: message[key] for key in _TIMES if key in message}
-                entry = Reply(id=f"{index}.calls", content=None, calls=calls, agent_name="user", metadata=times)
-                call_ids.update(call.id for call in calls)
         elif role == "assistant":
             digest, others = facts.answers.get(index, (b"", {}))
             if others and digest == _reply_digest(message):
@@ -458,12 +451,11 @@ def _entries(conversation: _Conversation, facts: _Facts, skip: Skip) -> Iterator
                 asked = {**asked, "messages": conversation.messages[:index]}
                 reply = msgspec.structs.replace(reply, input=model_input(asked), is_request=True)
             entry = reply
-            call_ids.update(call.id for call in reply.calls)
         elif role in ("tool", "function"):
             *first, last = _tool_messages(message)
             for number, tool_message in enumerate(first):
-                yield _with_time(_result(f"{index}.{number}", tool_message, call_ids), facts.times.get(index))
-            entry = _result(str(index), last, call_ids)
+                yield _with_time(_result(f"{index}.{number}", tool_message), facts.times.get(index))
+            entry = _result(str(index), last)
         else:
             skip(where, _role_problem(message))
             continue
@@ -579,24 +571,18 @@ def _tool_messages(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [*({"role": message["role"], **response} for response in responses[:-1]), {**others, **responses[-1]}]
 
 
-def _result(id_: str, message: dict[str, Any], call_ids: set[str | None]) -> Result:
+def _result(id_: str, message: dict[str, Any]) -> Result:
     output, attachments = text_and_attachments(content(message.get("content")))
     values = (message.get("tool_call_id"), *items(message.get("tool_call_ids")))
     ids = [call_id for value in values if (call_id := text(value))]
-    metadata = rest(message, _RESULT_FIELDS)
-    if not ids and (own := text(message.get("id"))) in call_ids and own:
-        # In tau2-bench the id of a result is that of its call, and `error` is a flag.
-        ids = [own]
-        metadata.pop("id", None)
-    failed = metadata.pop("error") if isinstance(metadata.get("error"), bool) else None
     return Result(
         id=id_,
         output=output,
-        failed=failed,
+        failed=None,
         call_ids=list(dict.fromkeys(ids)),
         name=text(message.get("name")),
         attachments=attachments,
-        metadata=metadata,
+        metadata=rest(message, _RESULT_FIELDS),
     )
 
 

@@ -59,6 +59,7 @@ from . import (
     sharegpt,
     specstory,
     sweagent,
+    tau2_bench,
     toolbench,
 )
 
@@ -91,6 +92,7 @@ FORMATS: tuple[Format, ...] = (
     inspect_ai,
     sweagent,
     mini_swe_agent,
+    tau2_bench,
     atif,
     eko,
     openhands,

@@ -40,6 +40,7 @@ from sdk.tests.formats import (
     test_qwen_code,
     test_sharegpt,
     test_specstory,
+    test_tau2_bench,
 )
 from sdk.tests.paths import TRANSCRIPTS
 from traces_app.imports.importer import import_paths
@@ -105,6 +106,9 @@ STATES: dict[str, list[Any]] = {
         test_openai_run_state.state(*counts) for counts in ((1, 3), (1, 6), (2, 9), (3, 10), (4, 12))
     ],
     "aider": [test_aider.start() + "".join(test_aider.PARTS[:count]) for count in (2, 4, 5, 7, 10, 12, 14)],
+    "tau2-bench": [
+        {**test_tau2_bench.SIMULATION, "messages": test_tau2_bench.MESSAGES[:count]} for count in range(1, 12)
+    ],
     "Amp": [test_amp.thread(count) for count in range(1, 9)],
     "Goose": [test_goose.export(count) for count in (1, 2, 3, 5, 7, 9, 11)],
     "Google ADK": [test_google_adk.session(test_google_adk.EVENTS[:count]) for count in (1, 3, 4, 6, 10)],
