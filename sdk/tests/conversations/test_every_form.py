@@ -18,6 +18,7 @@ FORMS = [*FILE_FORMS, *OWN_FORMS, *SPAN_FORMS]
 STATES = {"whole": WHOLE, "paused": PAUSED}
 NOT_WRITTEN = {
     "aider": "has no calls",
+    "cline": "says of its environment what no other form has",
     "cursor": "has no calls",
     "otlp": "a file of spans: every convention of them is one",
     "generic spans": "completes other conventions, and knows neither requests nor tools",

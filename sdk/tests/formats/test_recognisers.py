@@ -23,6 +23,7 @@ from . import (
     test_chatgpt,
     test_claude_ai,
     test_claude_code,
+    test_cline,
     test_codex,
     test_codex_exec,
     test_copilot_cli,
@@ -78,6 +79,7 @@ SAMPLES: dict[str, list[Any]] = {
     "gemini_cli": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE}],
     "qwen_code": [lines([*test_qwen_code.START, *test_qwen_code.MORE])],
     "opencode": [test_opencode.export(test_opencode.WHOLE), test_opencode.WHOLE],
+    "cline": [test_cline.WHOLE, test_cline.task()],
     "goose": [test_goose.export(), test_goose.WHOLE, lines([test_goose.HEADER, *test_goose.WITHOUT_IDS])],
     "amp": [test_amp.thread()],
     "aider": [Text(test_aider.WHOLE)],
@@ -113,6 +115,7 @@ SAMPLES: dict[str, list[Any]] = {
     "openai_responses": [test_openai_responses.WHOLE["exchanges"][0]],
 }
 TAKEN_LATER = {
+    ("cline", "anthropic_messages"),
     ("tau2_bench", "openai_chat"),
     ("goose", "anthropic_messages"),
     ("autogen_history", "openai_chat"),

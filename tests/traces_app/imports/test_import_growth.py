@@ -22,6 +22,7 @@ from sdk.tests.formats import (
     test_chatgpt,
     test_claude_ai,
     test_claude_code,
+    test_cline,
     test_codex,
     test_codex_exec,
     test_copilot_cli,
@@ -109,6 +110,7 @@ STATES: dict[str, list[Any]] = {
     "tau2-bench": [
         {**test_tau2_bench.SIMULATION, "messages": test_tau2_bench.MESSAGES[:count]} for count in range(1, 12)
     ],
+    "Cline": [test_cline.WHOLE[:count] for count in range(1, 17)],
     "Amp": [test_amp.thread(count) for count in range(1, 9)],
     "Goose": [test_goose.export(count) for count in (1, 2, 3, 5, 7, 9, 11)],
     "Google ADK": [test_google_adk.session(test_google_adk.EVENTS[:count]) for count in (1, 3, 4, 6, 10)],

@@ -75,20 +75,20 @@ def split_tags(said: str, typed: Collection[str], added: Collection[str]) -> tup
 
     Typed is what stands in the tags `typed`, as in `<task>...</task>`; without any of them all but the tags `added`.
     """
-    found = list(_tagged(said, typed))
+    found = list(tagged(said, typed))
     inside = [said[begin:stop] for _start, begin, stop, _end in found]
-    found = found or list(_tagged(said, added))
-    tagged = [said[start:end] for start, _begin, _stop, end in found]
+    found = found or list(tagged(said, added))
+    around = [said[start:end] for start, _begin, _stop, end in found]
     places = [0, *(place for start, _begin, _stop, end in found for place in (start, end)), len(said)]
     outside = [said[start:end] for start, end in zip(places[::2], places[1::2], strict=True)]
-    return (_joined(inside), _joined(outside)) if inside else (_joined(outside), _joined(tagged))
+    return (_joined(inside), _joined(outside)) if inside else (_joined(outside), _joined(around))
 
 
 def _joined(pieces: list[str]) -> str:
     return "\n\n".join(stripped for piece in pieces if (stripped := piece.strip()))
 
 
-def _tagged(said: str, tags: Collection[str]) -> Iterator[tuple[int, int, int, int]]:
+def tagged(said: str, tags: Collection[str]) -> Iterator[tuple[int, int, int, int]]:
     """Yield the places of texts in tags: of the tag, of the text, of its end, and of the end of the tag."""
     if not tags:
         return
