@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +14,9 @@ from hypothesis import given
 
 from tracesite_sdk import records
 from tracesite_sdk.formats import goose
-from tracesite_sdk.formats.registry import format_of
+from tracesite_sdk.formats.registry import FORMATS, format_of
 from tracesite_sdk.normalize.pricing import Tokens, tokens_of
+from tracesite_sdk.transcripts import databases
 
 from .reading import (
     assert_grows,
@@ -189,6 +193,49 @@ def test_exit_code_is_a_failure() -> None:
 def test_chat_without_calls_is_recognised_by_its_header() -> None:
     chat = lines([HEADER, {"role": "user", "created": NOON, "content": [said("Hi")]}])
     assert [message.content for message in only(goose, chat).messages or ()] == ["Hi"]
+
+
+def database(path: Path, count: int = len(WHOLE)) -> Path:
+    """Write a database with the session of `export`, in the order of its rows alone."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE sessions (id TEXT PRIMARY KEY, name TEXT, working_dir TEXT, session_type TEXT, created_at TIMESTAMP,"
+            " accumulated_total_tokens INTEGER, model_config_json TEXT);"
+            "CREATE TABLE messages (id INTEGER PRIMARY KEY, message_id TEXT, session_id TEXT, role TEXT, content_json TEXT,"
+            " created_timestamp INTEGER, metadata_json TEXT);"
+        )
+        connection.execute(
+            "INSERT INTO sessions VALUES (:id, :name, :working_dir, :session_type, :created_at, :accumulated_total_tokens, :model_config_json)",
+            ROW,
+        )
+        for message in WHOLE[:count]:
+            values = [
+                message["id"],
+                ROW["id"],
+                message["role"],
+                json.dumps(message["content"]),
+                message["created"],
+                json.dumps(message["metadata"]),
+            ]
+            connection.execute("INSERT INTO messages VALUES (NULL, ?, ?, ?, ?, ?, ?)", values)
+        connection.commit()
+    return path
+
+
+def test_database_is_read_as_the_export_of_its_session_is(tmp_path: Path) -> None:
+    with databases.opened(database(tmp_path / "sessions.db")) as tables:
+        assert [format_.NAME for format_ in FORMATS if format_.recognises(tables)] == ["goose"]
+        (session,), left_out = read(goose, tables)
+    assert (session, left_out) == (only(goose, export()), [])
+
+
+def test_row_without_blocks_is_reported(tmp_path: Path) -> None:
+    path = database(tmp_path / "sessions.db", 2)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE messages SET content_json = '{' WHERE id = 2")
+        connection.commit()
+    with databases.opened(path) as tables:
+        assert read(goose, tables)[1] == [("message 2", "not a message")]
 
 
 def test_invalid_parts_are_reported_with_their_places() -> None:

@@ -1,4 +1,5 @@
-"""Read sessions of Goose: exports (`goose session export --format json`), session files of lines, and `--output-format stream-json`.
+"""Read sessions of Goose: exports (`goose session export --format json`), its database `sessions.db`, session files of lines, and
+`--output-format stream-json`.
 
 * An export is the row of a session (`working_dir`, `name`, `model_config_json` ...) with `conversation`; of lines the first is the
   row, in a stream each is `{"type": "message", "message"}`.
@@ -9,7 +10,7 @@
   approval and notifications are left out.
 
 A reply has its tokens in newer versions only; those of the row are sums and stay in the metadata. Cached tokens are a part of the
-input. The database `sessions.db` is not read.
+input. Rows of the database are written again when a session is compacted, so their numbers are no ids.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text
-from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
+from tracesite_sdk.transcripts.documents import Document, Skip, Tables, first_values, join_place, numbered_values
 from tracesite_sdk.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
@@ -41,12 +42,18 @@ _CALLS = ("toolRequest", "frontendToolRequest")
 _RESULT = "toolResponse"
 _LEFT_OUT = ("toolConfirmationRequest", "actionRequired", "systemNotification", "summarizationRequested", "conversationCompacted")  # fmt: skip
 _ROW_FIELDS = ("id", "name", "description", "conversation", "created_at")
+_TABLES = {
+    "sessions": {"id", "working_dir", "created_at"},
+    "messages": {"id", "session_id", "role", "content_json", "created_timestamp"},
+}
 _USAGE = {"cacheReadTokens": "cached_input_tokens", "cacheWriteTokens": "cache_write_tokens"}
 _EXIT_CODES = ("exit_code", "exitCode")
 
 
 def recognises(document: Document) -> bool:
-    """Return whether one of the first values is an export, or they are the lines of a session."""
+    """Return whether one of the first values is an export, or they are the lines of a session, or the tables are Goose's."""
+    if isinstance(document, Tables):
+        return all(columns <= set(document.columns.get(table, ())) for table, columns in _TABLES.items())
     values = first_values(document, _MAX_TRIED)
     if any(map(_is_export, values)):
         return True
@@ -77,6 +84,11 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 def _sessions(document: Document, skip: Skip) -> Iterator[tuple[str, dict[str, Any], Iterator[tuple[str, Any]]]]:
     """Yield the place, the row and the messages of each session."""
+    if isinstance(document, Tables):
+        for session in document.rows("sessions", "id"):
+            rows = document.rows("messages", "id", session_id=session["id"])
+            yield f"session {session['id']}", session, ((f"message {row['id']}", _message_of(row)) for row in rows)
+        return
     if not isinstance(document, dict) and not any(map(_is_export, first_values(document, _MAX_TRIED))):
         row: dict[str, Any] = next((value for _where, value in numbered_values(document) if _is_row(value)), {})
         yield "", row, ((where, value) for where, value in numbered_values(document) if not _is_row(value))
@@ -87,6 +99,13 @@ def _sessions(document: Document, skip: Skip) -> Iterator[tuple[str, dict[str, A
             yield where, value, ((f"{path}[{index}]", message) for index, message in enumerate(value["conversation"]))
         else:
             skip(where or "(all)", "not an export of Goose")
+
+
+def _message_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the message in a row of the database."""
+    blocks, metadata = decoded(row.get("content_json")), decoded(row.get("metadata_json"))
+    about = {"id": row.get("message_id"), "created": row.get("created_timestamp"), "metadata": metadata}
+    return {**about, "role": row.get("role"), "content": blocks}
 
 
 def _is_row(value: object) -> bool:
