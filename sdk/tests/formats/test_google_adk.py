@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +15,8 @@ from hypothesis import given
 
 from tracesite_sdk import records
 from tracesite_sdk.formats import google_adk
-from tracesite_sdk.formats.registry import format_of
+from tracesite_sdk.formats.registry import FORMATS, format_of
+from tracesite_sdk.transcripts import databases
 
 from .reading import (
     assert_grows,
@@ -219,6 +224,45 @@ def test_compaction_is_a_system_message() -> None:
         ("system", "Before."),
         ("assistant", "Yes."),
     ]
+
+
+# --- The database -------------------------------------------------------------------------------------------------------
+
+SESSIONS = (
+    "CREATE TABLE sessions (app_name TEXT, user_id TEXT, id TEXT, state TEXT, create_time TEXT, update_time TEXT);"
+)
+OF_EVENTS = "id TEXT, app_name TEXT, user_id TEXT, session_id TEXT, invocation_id TEXT, timestamp TEXT"
+VERSIONS = {
+    "events as JSON": f"CREATE TABLE events ({OF_EVENTS}, event_data TEXT);",
+    "events in columns": f"CREATE TABLE events ({OF_EVENTS}, author TEXT, content TEXT, usage_metadata TEXT, partial INTEGER, error_code TEXT, error_message TEXT, model_version TEXT, actions BLOB);",
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_database_is_read_as_its_session_is(version: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "sessions.db")) as connection:
+        connection.executescript(SESSIONS + VERSIONS[version])
+        connection.execute(
+            "INSERT INTO sessions VALUES ('weather', 'ada', 's-1', ?, '', '')", [json.dumps({"city": "Oslo"})]
+        )
+        for whole in reversed(EVENTS):
+            row = {"app_name": "weather", "user_id": "ada", "session_id": "s-1", "timestamp": datetime.fromtimestamp(whole["timestamp"], UTC).strftime("%F %T.%f"), "id": whole["id"], "invocation_id": whole["invocation_id"]}  # fmt: skip
+            if version == "events as JSON":
+                row["event_data"] = json.dumps(whole)
+            else:
+                row |= {name: json.dumps(whole[name]) if isinstance(whole[name], dict) else whole[name] for name in ("author", "content", "usage_metadata", "partial", "error_code", "error_message", "model_version") if name in whole} | {"actions": b"\x80\x04"}  # fmt: skip
+            connection.execute(
+                f"INSERT INTO events ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", list(row.values())
+            )
+        connection.commit()
+    with databases.opened(tmp_path / "sessions.db") as tables:
+        assert [format_.NAME for format_ in FORMATS if format_.recognises(tables)] == ["google_adk"]
+        (stored,), left_out = read(google_adk, tables)
+    expected = only(google_adk, session(EVENTS))
+    assert ((stored.external_id, stored.end_user), left_out) == ((expected.external_id, expected.end_user), [])
+    assert [(message.external_id, message.role, message.content, message.created_at) for message in stored.messages or ()] == [(message.external_id, message.role, message.content, message.created_at) for message in expected.messages or ()]  # fmt: skip
+    assert [(call.id, call.name, call.args, call.status) for call in calls(stored)] == [(call.id, call.name, call.args, call.status) for call in calls(expected)]  # fmt: skip
+    assert [step.usage for message in stored.messages or () for step in steps(message)] == [step.usage for message in expected.messages or () for step in steps(message)]  # fmt: skip
 
 
 # --- Evaluation sets --------------------------------------------------------------------------------------------------

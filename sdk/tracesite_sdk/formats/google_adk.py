@@ -4,6 +4,8 @@
   a list or lines of them; or events alone. An event has an `author`, the user or an agent, and a `content` of the Gemini API (see
   gemini_parts.py) with results under the role `user`. Events with `partial` are pieces of the next ones and are left out. A second
   result of one call, as of a tool that runs for long, replaces the first.
+* The tables of `DatabaseSessionService` are the same: events as JSON (`event_data`) since version 1.22, in columns before; what is
+  pickled there is not read.
 * An evaluation set is `{"eval_set_id", "eval_cases": [{"eval_id", "conversation": [...]}]}`. It states what is expected and was not
   run, which the tag `expected` says. A turn has `user_content`, `intermediate_data` (calls, their results, and what agents said
   in between; or events) and `final_response`. Of the first form of all, a list of `query`, `expected_tool_use` and `reference`, the
@@ -22,7 +24,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tracesite_sdk.normalize.json_values import as_json, content, fields, instant, items, rest, snake_cased, text
-from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
+from tracesite_sdk.transcripts.documents import Document, Skip, Tables, first_values, join_place, numbered_values
 from tracesite_sdk.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
@@ -34,13 +36,18 @@ from tracesite_sdk.transcripts.entries import (
     has_conversation,
 )
 from tracesite_sdk.transcripts.parsing.gemini_parts import read_parts, replies, results, usage_of
+from tracesite_sdk.transcripts.parsing.message_shapes import decoded
 
 NAME = "google_adk"
 
 _TAGS = ("expected",)
 _MAX_TRIED = 20
 _USER = "user"
-_SESSION_FIELDS = ("id", "user_id", "events", "last_update_time")
+_TABLES = {
+    "sessions": {"id", "app_name", "user_id", "state"},
+    "events": {"id", "app_name", "user_id", "session_id", "invocation_id", "timestamp"},
+}
+_SESSION_FIELDS = ("id", "user_id", "events", "last_update_time", "create_time", "update_time")
 _CASE_FIELDS = ("conversation", "creation_timestamp")
 _TURN_FIELDS = ("user_content", "final_response", "intermediate_data", "creation_timestamp")
 _EVENT_FIELDS = (
@@ -50,7 +57,10 @@ _EVENT_FIELDS = (
 
 
 def recognises(document: Document) -> bool:
-    """Return whether one of the first values is a session, an event or an evaluation set, or they are one of the first form."""
+    """Return whether one of the first values is a session, an event or an evaluation set, they are one of the first form, or the
+    tables are ADK's."""
+    if isinstance(document, Tables):
+        return all(columns <= set(document.columns.get(table, ())) for table, columns in _TABLES.items())
     values = first_values(document, _MAX_TRIED)
     return any(_is_session(value) or _is_event(value) or _is_set(value) for value in values) or _are_queries(values)
 
@@ -66,6 +76,12 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 def _conversations(document: Document, skip: Skip) -> Iterator[tuple[str, list[Entry], dict[str, Any]]]:
     """Yield the place, the entries and the facts of each conversation."""
+    if isinstance(document, Tables):
+        for row in document.rows("sessions", "id"):
+            yield _of_session(
+                f"session {row['id']}", {**row, "state": decoded(row.get("state"))}, _stored(document, row), skip
+            )
+        return
     values, numbered = first_values(document, _MAX_TRIED), numbered_values(document)
     if not isinstance(document, dict) and any(map(_is_event, values)):
         yield "", list(_entries(numbered, skip)), {}
@@ -81,12 +97,27 @@ def _conversations(document: Document, skip: Skip) -> Iterator[tuple[str, list[E
         if _is_session(value):
             session = snake_cased(value)
             events = ((join_place(where, f"events[{index}]"), event) for index, event in enumerate(session["events"]))
-            about = {"external_id": text(session.get("id")), "end_user": text(session["user_id"])}
-            yield where, list(_entries(events, skip)), {**about, "metadata": rest(session, _SESSION_FIELDS)}
+            yield _of_session(where, session, events, skip)
         elif _is_set(value):
             yield from _cases(where, snake_cased(value), skip)
         else:
             skip(where or "(all)", "neither a session nor an evaluation set")
+
+
+def _of_session(
+    where: str, session: dict[str, Any], events: Iterable[tuple[str, Any]], skip: Skip
+) -> tuple[str, list[Entry], dict[str, Any]]:
+    about = {"external_id": text(session.get("id")), "end_user": text(session.get("user_id"))}
+    return where, list(_entries(events, skip)), {**about, "metadata": rest(session, _SESSION_FIELDS)}
+
+
+def _stored(database: Tables, session: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a session in a database with their places."""
+    of_session = {"session_id": session["id"], "app_name": session["app_name"], "user_id": session["user_id"]}
+    for row in database.rows("events", "timestamp", **of_session):
+        data = decoded(row.pop("event_data", None))
+        columns = {name: decoded(value) for name, value in row.items() if name not in of_session}
+        yield f"event {row['id']}", {**columns, **fields(data)}
 
 
 def _is_session(value: object) -> bool:
@@ -143,7 +174,7 @@ def _entries(events: Iterable[tuple[str, Any]], skip: Skip) -> Iterator[Entry]:
 
 
 def _event(own: str, event: dict[str, Any]) -> Iterator[Entry]:
-    if event.get("partial") is True:
+    if event.get("partial") in (True, 1):
         return
     said, author = items(fields(event.get("content")).get("parts")), text(event.get("author"))
     at, actions = instant(event.get("timestamp")), rest(snake_cased(event.get("actions")), ("compaction",))
