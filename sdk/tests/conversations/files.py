@@ -90,6 +90,32 @@ def codex_line(second: float, envelope: str, **payload: Any) -> dict[str, Any]:
     return {"timestamp": stamp(second), "type": envelope, "payload": payload}
 
 
+def copilot_cli(conversation: Conversation) -> tuple[Any, ...]:
+    lines: list[dict[str, Any]] = []
+
+    def event(kind: str, second: float, **data: Any) -> None:
+        parent = lines[-1]["id"] if lines else None
+        lines.append({"type": kind, "data": data, "id": f"e{len(lines)}", "parentId": parent, "timestamp": stamp(second)})  # fmt: skip
+
+    event("session.start", 0, sessionId="session", version=1, producer="copilot-agent", copilotVersion="1.0.41")
+    event("user.message", 0, content=QUESTION)
+    for number, request in enumerate(conversation.requests):
+        asked = [{"toolCallId": call.id, "name": call.name, "arguments": call.args, "type": "function"} for call in request.calls]  # fmt: skip
+        usage = {"model": request.model, "inputTokens": request.input, "cacheReadTokens": request.cached, "outputTokens": request.output}  # fmt: skip
+        event("assistant.message", request.ends, messageId=f"m{number}", content=request.text, model=request.model, toolRequests=asked)  # fmt: skip
+        event("assistant.usage", request.ends, **usage)
+        for call in request.calls:
+            event("tool.execution_start", call.begins, toolCallId=call.id, toolName=call.name, arguments=call.args)
+        for call in request.results:
+            gave = {"error": {"message": call.output}} if call.failed else {"result": {"content": call.output}}
+            event("tool.execution_complete", call.ends, toolCallId=call.id, success=not call.failed, **gave)
+    return tuple(lines)
+
+
+def copilot_output(call: Call) -> str | None:
+    return "" if call.failed else call.output
+
+
 def gemini_cli(conversation: Conversation) -> Any:
     messages = [{"id": "m", "timestamp": stamp(0), "type": "user", "content": QUESTION}]
     for number, request in enumerate(conversation.requests):
@@ -553,6 +579,7 @@ FILE_FORMS = [
     file_form(openhands, "models", "usage", "pause", "end"),
     file_form(pi, "pause", "end", has_cached_beside=True),
     file_form(codex, "own models", "pause", "end"),
+    file_form(copilot_cli, "pause", "end", output=copilot_output),
     file_form(gemini_cli, "pause", "end"),
     file_form(qwen_code, "pause", "end"),
     file_form(opencode, "pause", "end", has_cached_beside=True),

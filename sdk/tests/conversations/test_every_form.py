@@ -18,6 +18,8 @@ FORMS = [*FILE_FORMS, *OWN_FORMS, *SPAN_FORMS]
 STATES = {"whole": WHOLE, "paused": PAUSED}
 NOT_WRITTEN = {
     "aider": "has no calls",
+    "codex_exec": "has neither prompts nor times",
+    "langsmith": "a file of runs, as its wire has them",
     "cline": "says of its environment what no other form has",
     "cursor": "has no calls",
     "otlp": "a file of spans: every convention of them is one",
