@@ -113,6 +113,47 @@ def test_arguments_are_recorded_by_name_with_the_result() -> None:
     ]
 
 
+def test_methods_may_call_their_object_anything() -> None:
+    with recording() as recorder:
+
+        class Agent:
+            @recorder.tool_call
+            def find(this, query: str) -> str:
+                return query.upper()
+
+            @classmethod
+            @recorder.tool_call("make")
+            def make(of, name: str) -> str:
+                return name
+
+            @staticmethod
+            @recorder.tool_call
+            def join(agent: Agent, query: str) -> str:
+                return agent.find(query)
+
+            @recorder.tool_call
+            def same(this, other: Agent) -> bool:
+                return this is other
+
+            def __repr__(me) -> str:
+                return "agent"
+
+        class Quick(Agent):
+            @recorder.tool_call
+            def find(me, query: str) -> str:
+                return super().find(query)
+
+        quick = Quick()
+        assert (Quick.join(quick, "why"), Quick.make("x"), quick.same(quick)) == ("WHY", "x", True)
+    assert calls(recorder) == [
+        ("join", {"agent": "agent", "query": "why"}, "WHY", None),
+        ("find", {"query": "why"}, "WHY", None),
+        ("find", {"query": "why"}, "WHY", None),
+        ("make", {"name": "x"}, "x", None),
+        ("same", {"other": "agent"}, True, None),
+    ]
+
+
 def test_methods_are_decorated_in_their_class() -> None:
     with recording() as recorder:
 

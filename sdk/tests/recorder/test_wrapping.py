@@ -334,6 +334,54 @@ MESSAGES = [
 ]
 
 
+class NamedS:
+    def onMessage(s, message: Any, context: Any = None) -> None:
+        pass
+
+
+class NamedThis:
+    async def on_message(this, message: Any, context: Any = None) -> None:
+        pass
+
+
+class Unnamed:
+    def onMessage(*args: Any) -> None:
+        pass
+
+
+class Inherited(NamedS):
+    pass
+
+
+class Other(NamedS):
+    def onMessage(me, message: Any, context: Any = None) -> None:
+        super().onMessage(message, context)
+
+
+@pytest.mark.parametrize("kind", [NamedS, NamedThis, Unnamed, Inherited, Other])
+def test_callbacks_may_call_their_object_anything(kind: type[Any]) -> None:
+    callback = kind()
+    with recording() as recorder:
+        recorder.enable(SimpleNamespace(callback=callback))
+        send = getattr(callback, "onMessage", None) or callback.on_message
+        for message in MESSAGES:
+            sent = send(message, None)
+            if inspect.isawaitable(sent):
+                asyncio.run(waited(sent))
+    assert [event["type"] for event in recorder.events] == [
+        "workflow_execute_start",
+        "workflow_execute_start",
+        "agent_start",
+        "tool_call_start",
+        "llm_request_complete",
+        "tool_call_complete",
+    ]
+
+
+async def waited(sent: Awaitable[Any]) -> Any:
+    return await sent
+
+
 def test_callback_that_raises_does_so_and_is_recorded() -> None:
     class Broken(Listener):
         def on_message(self, message: Any, context: Any = None) -> str:

@@ -424,7 +424,8 @@ def _reader_of(
         for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    is_method = bool(names) and names[0] in ("self", "cls")
+    takes_self = bool(names) and names[0] in ("self", "cls")
+    may_be_method = isinstance(function, FunctionType)
     others: dict[str, Any] = {}
     if with_defaults:
         if isinstance(function, partial):
@@ -436,17 +437,27 @@ def _reader_of(
         )
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        arguments = dict(zip(names, args, strict=False))
-        if is_method:
-            arguments.pop(names[0], None)
-        if len(args) > len(names):
-            arguments["args"] = args[len(names) :]
+        own = names
+        if takes_self or (may_be_method and args and _is_method_of(args[0], function)):
+            args, own = args[1:], names[1:]
+        arguments = dict(zip(own, args, strict=False))
+        if len(args) > len(own):
+            arguments["args"] = args[len(own) :]
         arguments.update(kwargs)
         for name, value in others.items():
             arguments.setdefault(name, value)
         return arguments
 
     return read
+
+
+def _is_method_of(value: Any, function: Callable[..., Any]) -> bool:
+    """Return whether a function is a method of this object or class, whatever the name of its first parameter."""
+    for base in (value if issubclass(type(value), type) else type(value)).__mro__:
+        member = base.__dict__.get(function.__name__)
+        if member is not None and inspect.unwrap(member) is inspect.unwrap(function):
+            return not isinstance(member, staticmethod)
+    return False
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -469,7 +469,9 @@ class _CallbackEvents:
         """Nodes by run, because the steps of an agent are counted anew in each."""
 
     def receive(self, args: Args) -> None:
-        message = thaw(next(iter(args.values()), None))
+        first = next(iter(args.values()), None)
+        # A method that takes `*args` has no other parameter.
+        message = thaw(first[0] if isinstance(first, tuple) and first else first)
         task = task_named(message)
         if task is None or not self._runtime.enabled:
             return
