@@ -7,10 +7,14 @@ import copy
 import functools
 import gc
 import inspect
+import json
+import os
 import pickle
+import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +24,7 @@ from hypothesis import strategies as st
 
 from sdk.tests.recorder.conftest import data_of
 from sdk.tests.recorder.host_agents import Agent, Listener, Refused, Weather
-from tracesite_sdk import MemorySink, Privacy, Recorder, Sampling, wrap
+from tracesite_sdk import JsonLinesSink, MemorySink, Privacy, Recorder, Sampling, wrap
 from tracesite_sdk.recorder.guard import Guard
 from tracesite_sdk.recorder.instruments.answers import Answer, read
 from tracesite_sdk.recorder.instruments.enabling import Names
@@ -269,6 +273,145 @@ def test_failure_in_the_result_is_the_error_of_the_run() -> None:
         recorder.enable(Failing()).run("x")
     (ended,) = data_of(recorder.events, "workflow_execute_complete")
     assert (ended["error"], ended["result"]) == ("broke", "no answer")
+
+
+class OfTask:
+    """An agent whose runs are tasks; it names them in one of these places."""
+
+    def __init__(self, place: str, callback: Any = None) -> None:
+        self.place = place
+        self.callback = callback
+        self.task_id: str | None = "that of the last run" if place == "attribute" else None
+
+    def run(self, prompt: str, taskId: str | None = None) -> Any:
+        self.build_system_prompt()
+        if self.place == "attribute":
+            self.task_id = "task-1"
+        if self.place == "part":
+            self.execute(task_id="task-1")
+        if self.callback is not None:
+            self.callback({"taskId": "task-1", "type": "agent_start", "agentName": "planner", "nodeId": "n"})
+            self.callback({"taskId": "of an agent in it", "type": "agent_start", "agentName": "other", "nodeId": "m"})
+        answer = {"success": True, "result": "done", "taskId": "task-1"}
+        return {"object": SimpleNamespace(**answer), "dict": answer}.get(self.place, "done")
+
+    def execute(self, task_id: str) -> None:
+        pass
+
+    def build_system_prompt(self) -> str:
+        return "You are a planner."
+
+
+@pytest.mark.parametrize("place", ["argument", "part", "callback", "attribute", "dict", "object"])
+def test_session_of_a_run_is_its_task(place: str) -> None:
+    heard: list[Any] = []
+    with recording() as recorder:
+        agent = recorder.enable(OfTask(place, heard.append if place == "callback" else None))
+        agent.run("How is it?", "task-1" if place == "argument" else None)
+        agent.place, agent.callback = "nowhere", None
+        agent.task_id = None
+        agent.run("And now?")
+    events = recorder.events
+    of_runs = {event["message_id"]: event["session_id"] for event in events}
+    assert (len(of_runs), list(of_runs.values())[0]) == (2, "task-1")
+    assert list(of_runs.values())[1].startswith("session-")
+
+
+def test_given_session_takes_precedence_over_the_task() -> None:
+    with recording() as recorder:
+        recorder.enable(OfTask("dict"), session="given").run("x")
+        with recorder.session("around"):
+            recorder.enable(OfTask("dict")).run("x", "task-1")
+    assert {"given", "around"} == {event["session_id"] for event in recorder.events}
+
+
+def test_agent_inside_a_run_does_not_name_its_session() -> None:
+    class Outer:
+        def __init__(self, inner: OfTask) -> None:
+            self.inner = inner
+
+        def run(self, prompt: str) -> Any:
+            self.inner.run(prompt, "of the inner one")
+            return {"taskId": "task-1"}
+
+    with recording() as recorder:
+        recorder.enable(Outer(recorder.enable(OfTask("nowhere")))).run("x")
+    assert {"task-1"} == {event["session_id"] for event in recorder.events}
+
+
+def test_run_that_nothing_names_is_sent_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracesite_sdk.recorder.instruments.enabling._NAMING_SECONDS", 0.1)
+    sink = MemorySink()
+    recorder = Recorder(sink=sink, strict=True)
+
+    class Long:
+        def run(self, prompt: str) -> Any:
+            wait_for(lambda: len(sink.events) == 1)
+            return {"taskId": "too late"}
+
+    recorder.enable(Long()).run("x")
+    recorder.close(60)
+    (session,) = {event["session_id"] for event in sink.events}
+    assert session.startswith("session-")
+
+
+def test_others_do_not_wait_for_a_name() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink, strict=True)
+
+    class Waiting:
+        def run(self, prompt: str) -> Any:
+            with recorder.session("other"), recorder.message("y").start(within=recorder.session("other")) as other:
+                other.end()
+            wait_for(lambda: {event["session_id"] for event in sink.events} == {"other"})
+            return {"taskId": "task-1"}
+
+    recorder.enable(Waiting()).run("x")
+    recorder.close(60)
+    assert {"other", "task-1"} == {event["session_id"] for event in sink.events}
+
+
+def test_flush_inside_a_run_sends_it_under_its_own_name() -> None:
+    with recording() as recorder:
+
+        class Flushing:
+            def run(self, prompt: str) -> Any:
+                assert recorder.flush() == 0
+                assert len(recorder.sink.events) == 1
+                return {"taskId": "too late"}
+
+        recorder.enable(Flushing()).run("x")
+    (session,) = {event["session_id"] for event in recorder.events}
+    assert session.startswith("session-")
+
+
+@pytest.mark.system
+def test_forked_child_shares_the_name_of_the_session(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    recorder = Recorder(sink=JsonLinesSink(path), delay_ms=10_000)
+
+    class Forking:
+        def run(self, prompt: str) -> Any:
+            pid = os.fork()
+            if pid == 0:
+                with recorder.tool_call("child's"):
+                    pass
+                os._exit(recorder.flush(60))
+            assert os.waitpid(pid, 0)[1] == 0
+            return {"taskId": "too late"}
+
+    recorder.enable(Forking()).run("x")
+    recorder.close(60)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(events) == 4
+    assert len({(event["session_id"], event["message_id"]) for event in events}) == 1
+
+
+def wait_for(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_callback_keeps_its_methods_and_arguments() -> None:

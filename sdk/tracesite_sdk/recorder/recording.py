@@ -279,7 +279,8 @@ class Recorder:
         A disabled recorder leaves it untouched.
 
         `name`: the agent's name, by default the object's `name`. `session`: the session of its runs, or a function that
-        returns it from the arguments by parameter name; `with recorder.session(...)` overrides it. `names`: the names of the
+        returns it from the arguments by parameter name; `with recorder.session(...)` overrides it. Without both it is the task
+        that a run works on, if an argument, a callback message, the return value or the object names one. `names`: the names of the
         methods, if they differ from those in enabling.py. `snapshots`: the context that is kept before each request and call,
         as a function of the object or the name of an attribute (dots are allowed); True keeps what callback messages of Eko
         tell. See docs/time_machine.md.

@@ -117,7 +117,8 @@ class Runtime:
         number = self.now() if number is None else number
         size = size_of(content)
         self.pipeline.put(Entry(kind, number, scope, name, fields, content, size, failed, duration_ms, event))
-        if failed and self.on_failure is not None:
+        # A session without a name has no snapshots yet.
+        if failed and self.on_failure is not None and not scope.message.session.awaits_name:
             self.on_failure(scope.message.session.external_id)
 
 
@@ -367,11 +368,21 @@ class Session(Scope):
         super().__init__(runtime)
         self._given_id = external_id
         given = "" if external_id is None else text_of(external_id)
-        self.external_id = given or f"session-{runtime.new_id()}"
+        self._external_id = given or f"session-{runtime.new_id()}"
         self._fields = fields or {}
         listed = [tags] if isinstance(tags, str) else failure_of(list, tags)
         self.tags: list[str] = [] if isinstance(listed, Exception) else listed
         self.metadata = _copy_of(metadata)
+
+    @property
+    def external_id(self) -> str:
+        """The caller's id of the conversation or task, or one that was made."""
+        return self._external_id
+
+    @property
+    def awaits_name(self) -> bool:
+        """Whether the external id may still become known. Reading it before makes one."""
+        return False
 
     @property
     def session(self) -> Session:

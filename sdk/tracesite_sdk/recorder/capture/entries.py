@@ -87,7 +87,10 @@ class Losses:
 class SessionSubject(Protocol):
     """The part of a session that the worker reads."""
 
-    external_id: str
+    @property
+    def external_id(self) -> str: ...
+    @property
+    def awaits_name(self) -> bool: ...
 
 
 class MessageSubject(Protocol):

@@ -20,7 +20,15 @@ from typing import Any
 
 import msgspec
 
-from tracesite_sdk.recorder.capture.entries import ENDS, Entry, Kind, MessageSubject, repaired, without_values
+from tracesite_sdk.recorder.capture.entries import (
+    ENDS,
+    Entry,
+    Kind,
+    MessageSubject,
+    SessionSubject,
+    repaired,
+    without_values,
+)
 from tracesite_sdk.recorder.guard import Guard, failure_of
 
 from .ending import IDLE_AT_EXIT
@@ -38,6 +46,8 @@ _IDLE_SECONDS = 1.0
 _LEAST_AT_EXIT = 0.2
 _MOST_WAITERS = 10
 """Signal handlers that wait inside each other in one thread: more would reach the recursion limit."""
+_MOST_BYTES_UNNAMED = 32 * 2**20
+"""Bytes that wait for the names of their sessions."""
 _MOST_UNREPORTED = 10_000
 """Messages whose losses are kept until they can be reported."""
 
@@ -99,6 +109,9 @@ class Pipeline:
         self._drainer: int | None = None
         """The thread that holds it."""
         self._afterwards: Callable[[], None] | None = None
+        self._unnamed: dict[SessionSubject, list[Entry]] = {}
+        """Entries of sessions whose names are not known yet."""
+        self._unnamed_bytes = 0
         self._sampler = Sampler()
         # Reentrant, because a signal handler may run while its own thread counts a loss.
         self._loss_lock = threading.RLock()
@@ -227,7 +240,7 @@ class Pipeline:
     def _work(self) -> None:
         last = time.monotonic()
         while not self._closed:
-            if self._queue:
+            if self._queue or self._unnamed:
                 last = time.monotonic()
                 self._drain(None)
             elif self._is_retired:
@@ -255,7 +268,8 @@ class Pipeline:
             return False
 
     def _drain(self, deadline: float | None, *, release: bool = False) -> None:
-        """Process the entries that are in the queue now; with `release` also those that sampling holds."""
+        """Process the entries that are in the queue now; with `release` also those that sampling holds. With a deadline no
+        entry waits for the name of its session."""
         seconds = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
         here = threading.get_ident()
         if self._waiters.count(here) >= _MOST_WAITERS:
@@ -278,6 +292,9 @@ class Pipeline:
                     self._pass_on(entries)
                 if deadline is None:
                     time.sleep(0)
+            if self._unnamed:
+                with self._guard.around():
+                    self._pass_on((), names_are_final=deadline is not None)
             if release:
                 self._send(list(self._sampler.release()))
             if deadline is not None and self._unreported and not self.sink.discards:
@@ -299,15 +316,28 @@ class Pipeline:
         self._waiting = max(0, self._waiting - sum(entry.size for entry in entries)) if self._queue else 0
         return entries
 
-    def _pass_on(self, entries: Sequence[Entry]) -> None:
+    def _pass_on(self, entries: Sequence[Entry], *, names_are_final: bool = False) -> None:
         # Counted first: a signal handler may run during the call of len(), after `+=` has read the old number.
         count = len(entries)
         self._taken += count
-        kept = entries
+        named = kept = self._named(entries, names_are_final)
         # Where sampling fails, everything is kept.
         with self._guard.around():
-            kept = self._sampled(entries, self._effective_sampling())
+            kept = self._sampled(named, self._effective_sampling())
         self._send(kept)
+
+    def _named(self, entries: Sequence[Entry], names_are_final: bool) -> Sequence[Entry]:
+        """Return the entries whose sessions have names, after those that have waited for them, and keep the others."""
+        if not self._unnamed and not any(entry.scope.message.session.awaits_name for entry in entries):
+            return entries
+        for entry in entries:
+            self._unnamed.setdefault(entry.scope.message.session, []).append(entry)
+            self._unnamed_bytes += entry.size
+        names_are_final = names_are_final or self._unnamed_bytes > _MOST_BYTES_UNNAMED
+        ready = [session for session in self._unnamed if names_are_final or not session.awaits_name]
+        named = [entry for session in ready for entry in self._unnamed.pop(session)]
+        self._unnamed_bytes -= sum(entry.size for entry in named)
+        return named
 
     def _sampled(self, entries: Sequence[Entry], sampling: Sampling) -> Sequence[Entry]:
         if sampling.keeps_all and self._sampler.is_idle:

@@ -13,12 +13,14 @@ Properties are not read, because that would run the host's code.
 from __future__ import annotations
 
 import inspect
+import os
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MethodType
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from tracesite_sdk.eko.callbacks import Nodes, events_of, task_named
 from tracesite_sdk.eko.contexts import EkoContexts
@@ -27,7 +29,7 @@ from tracesite_sdk.recorder.capture import decorating
 from tracesite_sdk.recorder.capture.decorating import decorated
 from tracesite_sdk.recorder.capture.entries import text_of, thaw
 from tracesite_sdk.recorder.capture.wrapping import Args, wrap
-from tracesite_sdk.recorder.guard import logger
+from tracesite_sdk.recorder.guard import instead_of_failing, logger
 from tracesite_sdk.recorder.scopes import Message, Runtime, Scope, Session, Step, ToolCall
 
 from . import answers
@@ -48,12 +50,15 @@ ON_MESSAGE = ("on_message", "onMessage")
 TOOLS = "tools"
 TOOL_METHODS = ("execute", "run", "invoke", "call")
 _NAMES = ("name", "agent_name", "tool_name")
+_TASKS = ("task_id", "taskId")
 _MODEL_NAMES = ("model", "model_name")
 _ARGS = ("args", "params", "parameters", "arguments", "input", "tool_input")
 _CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "toolId", "id")
 _OF_A_CALL = ("tool_call", "toolCall")
 _OF_MODELS_AND_TOOLS = ("llm_request_", "tool_call_")
 _MARK = "_tracesite"
+_NAMING_SECONDS = 5.0
+"""Seconds for which a run without a session waits for the name of its task."""
 _MOST_RUNS = 100
 """Tasks whose callbacks are tracked at the same time."""
 
@@ -210,14 +215,14 @@ class _Enabling:
     # --- Wrappers by role -------------------------------------------------------------------------------------------
 
     def _run(self, name: str, function: F) -> F:
-        runtime, agent, session = self._runtime, self._name, self._session
+        runtime, target, agent, session = self._runtime, self._target, self._name, self._session
 
         def make() -> Scope:
             current = runtime.current.get()
             if current is not None and current.message.is_open:
                 self._before(name)
-                return _Part(runtime, agent=agent)
-            return _Run(runtime, session)
+                return _Part(runtime, agent=agent).of(target)
+            return _Run(runtime, target, session)
 
         return decorated(make, function)
 
@@ -360,25 +365,93 @@ class _Enabling:
 # --- Scopes of enabled objects --------------------------------------------------------------------------------------------
 
 
+class _TaskSession(Session):
+    """The session of a run to which none was given: the task that the run turns out to work on.
+
+    An argument, a callback message or the return value may name the task, or the object itself, which may do so only while it
+    runs. What was recorded waits for the name until the run ends, for _NAMING_SECONDS at most, or until somebody needs it.
+    """
+
+    def __init__(self, runtime: Runtime, target: Any) -> None:
+        super().__init__(runtime)
+        self._target = target
+        self._task: str | None = None
+        self._until = time.monotonic() + _NAMING_SECONDS
+        self._final: dict[str, str] = {}
+        """Its name, set once, by one atomic operation, because the worker and the agent's threads read it."""
+        _unnamed.add(self)
+
+    @property
+    def external_id(self) -> str:
+        return self.end_naming()
+
+    @property
+    def awaits_name(self) -> bool:
+        return "name" not in self._final and self._task is None and time.monotonic() < self._until
+
+    def is_of(self, target: Any) -> bool:
+        return self._target is target
+
+    def name(self, task: str | None) -> None:
+        """Take the name of the task; the first one counts."""
+        self._task = self._task or task
+
+    def end_naming(self) -> str:
+        """Return the name, which does not change any more."""
+        if "name" not in self._final:
+            task = self._task or instead_of_failing(None, _text_of, self._target, _TASKS)
+            self._final.setdefault("name", task or self._external_id)
+            self._target = None
+            _unnamed.discard(self)
+        return self._final["name"]
+
+
+_unnamed: set[_TaskSession] = set()
+
+
+def _end_naming() -> None:
+    """Before a fork: give all sessions their names, because the child uses them too."""
+    for session in list(_unnamed):
+        session.end_naming()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_end_naming)
+
+
+def _name_session(scope: Scope, task: str | None) -> None:
+    if isinstance(scope.session, _TaskSession):
+        scope.session.name(task)
+
+
 class _Run(Message):
     """The run of an enabled object."""
 
-    def __init__(self, runtime: Runtime, session: SessionOf) -> None:
+    def __init__(self, runtime: Runtime, target: Any, session: SessionOf) -> None:
         super().__init__(runtime)
+        self._target = target
         self._given_session = session
-        self._own_session: Session | None = None
+        self._session_id: str | None = None
 
     def _set_arguments(self, args: Args) -> None:
         super()._set_arguments(args)
         session_id = self._given_session(args) if callable(self._given_session) else self._given_session
-        if session_id:
-            self._own_session = Session(self._runtime, session_id)
+        self._session_id = session_id or _text_of(args, _TASKS)
 
     def _begin(self, outer: Scope | None) -> None:
-        super()._begin(outer if outer is not None else self._own_session)
+        if outer is None:
+            runtime = self._runtime
+            outer = Session(runtime, self._session_id) if self._session_id else _TaskSession(runtime, self._target)
+        super()._begin(outer)
+
+    def _finish(self) -> None:
+        super()._finish()
+        if isinstance(self.session, _TaskSession):
+            self.session.end_naming()
 
     def _set_result(self, value: Any) -> None:
         plain = thaw(value)
+        _name_session(self, _text_of(plain if isinstance(plain, dict) else value, _TASKS))
         if isinstance(plain, dict) and isinstance(plain.get("success"), bool):
             # The result of an agent, as {success, result, error}.
             if not plain["success"]:
@@ -424,8 +497,15 @@ class _ModelRequest(Step):
 class _Part(_ModelRequest):
     """A part of a run. It does not become current, because the calls in it belong to the last request to a model."""
 
+    def of(self, target: Any) -> Self:
+        self._target = target
+        return self
+
     def _set_arguments(self, args: Args) -> None:
-        pass
+        current = self._runtime.current.get()
+        # An agent in the run may have a task of its own.
+        if current is not None and isinstance(current.session, _TaskSession) and current.session.is_of(self._target):
+            current.session.name(_text_of(args, _TASKS))
 
     def _enter(self, within: Scope | None = None) -> None:
         self._start(within)
@@ -487,6 +567,7 @@ class _CallbackEvents:
     def _run(self, task: str) -> Message:
         current = self._runtime.current.get()
         if current is not None and current.message.is_open:
+            _name_session(current, task)
             return current.message
         runtime = self._runtime
         return _get_or_make(self._runs, task, lambda: Message(runtime).start(within=Session(runtime, task)))
