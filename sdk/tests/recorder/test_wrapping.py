@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from sdk.tests.recorder.conftest import data_of
 from sdk.tests.recorder.host_agents import Agent, Listener, Refused, Weather
 from tracesite_sdk import JsonLinesSink, MemorySink, Privacy, Recorder, Sampling, wrap
+from tracesite_sdk.events.monitor_messages import event_document
 from tracesite_sdk.recorder.guard import Guard
 from tracesite_sdk.recorder.instruments.answers import Answer, read
 from tracesite_sdk.recorder.instruments.enabling import Names
@@ -948,6 +949,73 @@ def test_subscribers_get_all_events() -> None:
         recorder.enable(Agent()).run("Again")
         recorder.flush()
         assert len(heard) < len(recorder.sink.events)
+
+
+def test_subscribers_may_ask_for_messages() -> None:
+    heard: list[Any] = []
+    with recording() as recorder:
+        recorder.subscribe(heard.append, messages=True)
+        recorder.enable(OfTask("callback", lambda message: None)).run("How is it?")
+        with recorder.session("task-2"), recorder.message("Hi") as message:
+            with recorder.step(agent="writer") as step:
+                step.usage = {"output_tokens": 3}
+            with pytest.raises(Refused), recorder.tool_call("search", {"q": 1}):
+                raise Refused("no")
+            message.score("helpful", True)
+            message.update(status="paused")
+            message.content = "Bye"
+    ours = {"step", "uuid", "duration", "length", "kind", "agent_name", "time_to_first_token"}
+    brief = [
+        (one["taskId"], one["type"], {name: it for name, it in one["payload"].items() if name not in ours})
+        for one in heard
+    ]
+    assert brief == [
+        ("task-1", "session", {"status": "running", "prompt": "How is it?"}),
+        ("task-1", "prompt", {"role": "system", "text": "You are a planner."}),
+        ("task-1", "session", {"status": "running"}),
+        ("task-1", "agent", {"agentId": "n", "status": "start"}),
+        ("task-1", "session", {"status": "running"}),
+        ("task-1", "agent", {"agentId": "m", "status": "start"}),
+        ("task-1", "session", {"status": "completed", "result": "done"}),
+        ("task-2", "session", {"status": "running", "prompt": "Hi"}),
+        ("task-2", "llm", {"agentId": "writer", "phase": "start"}),
+        ("task-2", "llm", {"agentId": "writer", "phase": "complete", "usage": {"output_tokens": 3}}),
+        ("task-2", "tool", {"phase": "start", "name": "search", "args": {"q": 1}}),
+        ("task-2", "tool", {"phase": "error", "name": "search", "error": "Refused: no", "result": None}),
+        ("task-2", "session", {"status": "paused"}),
+        ("task-2", "session", {"status": "completed", "result": "Bye"}),
+    ]
+    assert {frozenset(one) for one in heard} == {frozenset(["taskId", "type", "ts", "payload"])}
+    # Sent to the server, they become the same events.
+    types = [event["type"] for event in recorder.events if event["type"] != "score"]
+    assert [event_document(one)["type"] for one in heard] == types
+    # The clock of the test begins in 2026.
+    assert all(isinstance(one["ts"], int) and one["ts"] > 1_767_000_000_000 for one in heard)
+
+
+@pytest.mark.parametrize("from_loop", [False, True])
+def test_asynchronous_subscribers_are_awaited(from_loop: bool) -> None:
+    heard: list[Any] = []
+
+    async def subscriber(message: dict[str, Any]) -> None:
+        await asyncio.sleep(0)
+        heard.append(message["type"])
+        if len(heard) == 1:
+            raise OSError("subscriber")
+
+    recorder = Recorder(sink=MemorySink(), delay_ms=10_000)
+    recorder.subscribe(subscriber, messages=True)
+
+    async def agent() -> None:
+        with recorder.message("Hi"), recorder.tool_call("search"):
+            pass
+        if from_loop:
+            recorder.flush(60)
+
+    asyncio.run(agent())
+    recorder.close(60)
+    assert heard == ["session", "tool", "tool", "session"]
+    assert recorder.guard.failures == 1
 
 
 class Passing:

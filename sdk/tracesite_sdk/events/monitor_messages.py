@@ -1,4 +1,4 @@
-"""Map monitor messages {taskId, type, ts, payload, id?, messageId?} of six types to events. Pure Python.
+"""Map monitor messages {taskId, type, ts, payload, id?, messageId?} of six types to events, and events to messages. Pure Python.
 
     workflow  {agentTree, parallel?} or {workflow}                  workflow_plan_complete; workflow_plan_start while it
                                                                     is `partial` or its streamDone is false
@@ -16,6 +16,8 @@ of the event; a prompt is stored by reference (contexts.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import moment
@@ -44,6 +46,40 @@ EVENTS = frozenset(
     + [f"{stem}_{_PHASES[value]}" for kind, stem in _STEMS.items() for value in TYPE_FIELDS[kind][1]]
 )
 """The event types that monitor messages become."""
+
+
+def message_of(event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the monitor message that becomes this event of the recorder, with all of its data in the payload; None for a
+    score, which has no message."""
+    type_, data = str(event["type"]), dict(event["data"])
+    stem, _, phase = type_.rpartition("_")
+    agent = event.get("agent") or data.get("agent_name")
+    if agent is not None:
+        data["agentId"] = agent
+    match type_:
+        case "workflow_plan_complete":
+            kind, workflow = "workflow", data.get("workflow")
+            own = workflow if isinstance(workflow, dict) and "agentTree" in workflow else {"agentTree": workflow}
+            data = {**own, **data}
+        case "prompt_build":
+            kind = "prompt"
+            data["role"] = data.get("kind")
+        case "workflow_plan_start" | "workflow_execute_start" | "workflow_execute_complete":
+            kind = "session"
+            data.setdefault("status", _status_of(type_, data))
+        case _:
+            kind = next((kind for kind, known in _STEMS.items() if known == stem), "")
+            if not kind:
+                return None
+            data[TYPE_FIELDS[kind][0]] = phase
+    at = datetime.fromisoformat(event["timestamp"])
+    return {"taskId": event["session_id"], "type": kind, "ts": round(at.timestamp() * 1000), "payload": data}
+
+
+def _status_of(type_: str, data: Mapping[str, Any]) -> str:
+    if type_ != "workflow_execute_complete":
+        return next(status for status, known in _SESSION.items() if known == type_)
+    return "aborted" if data.get("interrupted") else "error" if data.get("error") else "completed"
 
 
 def is_monitor_message(item: dict[str, Any]) -> bool:

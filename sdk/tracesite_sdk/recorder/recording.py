@@ -315,11 +315,20 @@ class Recorder:
 
         return model_clients.record(self.runtime, client, model_clients.ANTHROPIC, "Anthropic")
 
-    def subscribe(self, subscriber: Callable[[dict[str, Any]], Any]) -> Callable[[], None]:
-        """Call the subscriber with every event that is sent, without secrets, on the worker or in the thread that flushes.
-        Return a function that ends the subscription. An exception of the subscriber affects nothing else; a slow subscriber
-        delays sending."""
-        return self._pipeline.subscribe(subscriber)
+    def subscribe(self, subscriber: Callable[[dict[str, Any]], Any], *, messages: bool = False) -> Callable[[], None]:
+        """Call the subscriber with every event that is sent, without secrets, on the worker or in the thread that flushes; what
+        it returns is awaited there if it can be, in an event loop of its own. With `messages` it gets the events as monitor
+        messages, `{taskId, type, ts, payload}`. Return a function that ends the subscription. An exception of the subscriber
+        affects nothing else; a slow subscriber delays sending."""
+        if not messages:
+            return self._pipeline.subscribe(subscriber)
+        from tracesite_sdk.events.monitor_messages import message_of
+
+        def hear(event: dict[str, Any]) -> Any:
+            message = message_of(event)
+            return None if message is None else subscriber(message)
+
+        return self._pipeline.subscribe(hear)
 
     # --- Settings that may change -----------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ A flush drains the queue in the thread that calls it, so it needs no worker, not
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
@@ -383,7 +384,9 @@ class Pipeline:
         for subscriber in self._subscribers:
             for event in events:
                 with self._guard.around():
-                    subscriber(msgspec.json.decode(event))
+                    heard = subscriber(msgspec.json.decode(event))
+                    if inspect.isawaitable(heard):
+                        _wait_for(heard)
 
     def _events_of(self, entries: Sequence[Entry]) -> tuple[Sequence[Entry], list[Clean]]:
         """Return the events, and their entries. An entry that fails is lost without affecting others."""
@@ -440,3 +443,28 @@ class Pipeline:
                 since = self._unreported.get(message.id, (message, {}))[1]
                 added = {name: lost.get(name, 0) + since.get(name, 0) for name in {**lost, **since}}
                 self._unreported[message.id] = (message, added)
+
+
+def _wait_for(work: Awaitable[Any]) -> None:
+    """Wait in an event loop of its own; in another thread where one runs in this, as while an asynchronous agent flushes."""
+    # Imported here, because it takes 20 ms.
+    import asyncio
+
+    async def waiting() -> None:
+        await work
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(waiting())
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        run()
+        return
+    failures: list[object] = []
+    thread = threading.Thread(target=lambda: failures.append(failure_of(run)), daemon=True)
+    thread.start()
+    thread.join()
+    if isinstance(failures[0], Exception):
+        raise failures[0]
