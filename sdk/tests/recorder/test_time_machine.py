@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from sdk.tests.recorder.walk import Walk
 from sdk.tests.secret import SECRET
 from tracesite_sdk import Privacy
 from tracesite_sdk.recorder.snapshots.snapshotting import SnapshotPurged
-from tracesite_sdk.recorder.snapshots.stores import SnapshotStore
+from tracesite_sdk.recorder.snapshots.stores import Fork, SnapshotStore
 from tracesite_sdk.recorder.time_machine.machine import NodeNotFound, Overrides, TimeMachine, Workflow, idempotent
 from tracesite_sdk.recorder.time_machine.recorded import Recorded, RecordedError, Unrecorded
 from tracesite_sdk.testing import RecorderForTests, tree
@@ -52,6 +53,68 @@ def test_children_use_new_context_and_later_nodes_none(
         "ts": snapshot.ts,
         "overrides": {},
     }
+
+
+DIAMOND = {"a": ["b", "c"], "b": ["d"], "c": ["d"], "d": []}
+
+
+def use_diamond(recorder: RecorderForTests, **settings: Any) -> TimeMachine:
+    """Return a time machine for a session in which `b` and `c` have each added a field, and `d` uses both."""
+    for nodes, context in ((["a"], {}), (["b", "c"], {"a": 1}), (["d"], {"a": 1, "b": 1, "c": 1})):
+        recorder.snapshot(context, nodes=nodes, session="s")
+
+    def run(node: str, context: dict[str, Any], _overrides: Overrides) -> dict[str, Any]:
+        return {**context, node: 2}
+
+    return TimeMachine(recorder.snapshots.store, Workflow(run, DIAMOND), recorder=recorder, **settings)
+
+
+def test_join_gets_what_merge_makes_of_its_parents(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[Any] = []
+
+    def merge(node: str, recorded: Any, after: Mapping[str, Any]) -> dict[str, Any]:
+        asked.append((node, recorded, dict(after)))
+        return {**recorded, **{name: value for context in after.values() for name, value in context.items()}}
+
+    machine = use_diamond(make(), merge=merge)
+    replay = machine.replay(session_id="s", node_id="b")
+    assert machine.go_on(replay) == {"d": {"a": 1, "b": 2, "c": 1, "d": 2}}
+    assert asked == [("d", {"a": 1, "b": 1, "c": 1}, {"b": {"a": 1, "b": 2}})]
+    everything = machine.go_on(machine.replay(session_id="s", node_id="a"))
+    assert everything["d"] == {"a": 2, "b": 2, "c": 2, "d": 2}
+    assert machine.replay(session_id=replay.session_id, node_id="d").context == {"a": 1, "b": 2, "c": 1, "d": 2}
+    assert warnings_in(caplog) == []
+
+
+def test_join_that_lacks_what_a_parent_added_is_reported(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    machine = use_diamond(make())
+    assert machine.go_on(machine.replay(session_id="s", node_id="b")) == {"d": {"a": 1, "b": 2, "d": 2}}
+    (message,) = warnings_in(caplog)
+    assert message.startswith("Node 'd' of a replay lacks values that it had in session 's'")
+    caplog.clear()
+    keeps = {"context": {"c": 1}}
+    assert machine.go_on(machine.replay(session_id="s", node_id="b", overrides=keeps))["d"]["c"] == 1
+    assert warnings_in(caplog) == []
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "tracesite_sdk"]
+
+
+def test_nodes_run_inside_what_isolates_them(make: Make) -> None:
+    around: list[Any] = []
+
+    @contextmanager
+    def isolate(fork: Fork, node: str) -> Iterator[None]:
+        around.append((fork.source, fork.ts, node))
+        yield
+        around.append(f"after {node}")
+
+    machine = use_diamond(make(), isolate=isolate)
+    replay = machine.replay(session_id="s", node_id="b")
+    machine.go_on(replay)
+    ts = replay.forked_from.ts
+    assert around == [("s", ts, "b"), "after b", ("s", ts, "d"), "after d"]
 
 
 def test_latest_snapshot_is_restored_and_overridden(store: SnapshotStore, make: Make) -> None:

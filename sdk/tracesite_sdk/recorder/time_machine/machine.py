@@ -9,6 +9,8 @@ A replay is a session of its own, a fork. The session that was replayed is never
 2. deeper descendants have no context until they are rebuilt, on demand, by running the nodes before them;
 3. parallel siblings (other children of the node's parents) and the nodes of their branches keep their contexts. A direct child
    that is in such a branch too uses S'.
+A node with several parents uses the context after the last of them that ran, without what others added, unless `merge` says
+otherwise.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, fields
 from secrets import token_hex
 from typing import Any, Literal, Protocol, TypeVar
 
 from tracesite_sdk.recorder.capture.decorating import RUN, Called, answering
 from tracesite_sdk.recorder.delivery.privacy import Privacy, without_secrets
+from tracesite_sdk.recorder.guard import logger
 from tracesite_sdk.recorder.recording import Recorder
 from tracesite_sdk.recorder.scopes import ToolCall
 from tracesite_sdk.recorder.snapshots.parts import Codecs, Snapshot, plain_of
@@ -35,6 +38,11 @@ from .recorded import Recorded, Results, Unrecorded
 F = TypeVar("F", bound=Callable[..., Any])
 Mode = Literal["live", "virtual", "mixed"]
 """live: tools run. virtual: recorded results answer. mixed: recorded results answer, except for the tools in `live`."""
+Merge = Callable[[str, Any, Mapping[str, Any]], Any]
+"""Return the context before a node with several parents, from its id, its context in the replayed session (None if it has none),
+and the contexts after those of its parents that have run in the fork, by node."""
+Isolate = Callable[[Fork, str], AbstractContextManager[Any]]
+"""Return the context manager inside which a node of a fork runs."""
 _MODES = ("live", "virtual", "mixed")
 _IDEMPOTENT = "tracesite_idempotent"
 _MOST_NAMED = 10
@@ -131,7 +139,8 @@ class TimeMachine:
 
     `recorder`: records replays as sessions with `forked_from` in their metadata; its privacy applies to their snapshots.
     `recorded`: the results of tools for the modes `virtual` and `mixed`. `codecs`: as the snapshots were made with, by default those of
-    `recorder`.
+    `recorder`. `merge`: the contexts of nodes with several parents. `isolate`: keeps a node from files, the network and the clock,
+    which a replay does not touch.
     """
 
     def __init__(
@@ -142,6 +151,8 @@ class TimeMachine:
         recorder: Recorder | None = None,
         recorded: Recorded | None = None,
         codecs: Codecs | None = None,
+        merge: Merge | None = None,
+        isolate: Isolate | None = None,
     ) -> None:
         if codecs is None and recorder is not None:
             codecs = recorder.snapshots.codecs
@@ -150,6 +161,8 @@ class TimeMachine:
         self._executor = executor
         self._recorder = recorder
         self._recorded = recorded
+        self._merge = merge
+        self._isolate = isolate
 
     def replay(
         self,
@@ -194,20 +207,28 @@ class TimeMachine:
             self._keep(fork.session_id, context, [node_id])
         result = self._run(fork, node_id, context, changed, mode, tools_live)
         self._store.put_fork(fork)
-        self._keep(fork.session_id, result, children)
+        self._hand_down(fork, {node_id: result}, node_id, children)
         return Replay(session_id=fork.session_id, forked_from=fork, context=result, mode=mode, live=tools_live)
 
     def go_on(self, replay: Replay) -> dict[str, Any]:
         """Run all nodes below the replayed one, each once and after those of its parents that run too. Return the context
         after each, by node. Raises as `replay` does."""
         fork = replay.forked_from
-        results: dict[str, Any] = {}
+        after = {fork.node_id: replay.context}
         for node in self._below(fork.node_id):
             snapshot = self._snapshot_of(fork.session_id, node, replay.mode, replay.live)
             context = self.context(snapshot)
-            results[node] = self._run(fork, node, context, Overrides(), replay.mode, replay.live)
-            self._keep(fork.session_id, results[node], self._executor.children(node))
-        return results
+            if self._merge is None and self._is_join(node) and _lacks(context, self._context_in_source(fork, node)):
+                logger.warning(
+                    "Node %r of a replay lacks values that it had in session %r: its context is that after its last parent. "
+                    "Pass TimeMachine(merge=...) to keep what other parents added.",
+                    node,
+                    fork.source,
+                )
+            after[node] = self._run(fork, node, context, Overrides(), replay.mode, replay.live)
+            self._hand_down(fork, after, node, self._executor.children(node))
+        del after[fork.node_id]
+        return after
 
     def nodes(self, session_id: str) -> dict[str, str]:
         """Return the snapshot that each node of a session would be replayed from: ids by node id."""
@@ -293,7 +314,7 @@ class TimeMachine:
                 for child in self._executor.children(node)
                 if child in fork.pruned and self._store.latest(fork.session_id, child) is None
             ]
-            self._keep(fork.session_id, result, unknown)
+            self._hand_down(fork, {node: result}, node, unknown)
         parent = self._store.latest(fork.session_id, node_id)
         assert parent is not None, "its parent was run"
         return parent
@@ -332,6 +353,24 @@ class TimeMachine:
             text += f" Left out: {', '.join(f'{count} by {reason}' for reason, count in left_out.items())}."
         return text
 
+    def _hand_down(self, fork: Fork, after: Mapping[str, Any], node: str, children: Sequence[str]) -> None:
+        """Keep the context after a node for its children; `after` has those of all nodes that have run."""
+        joins = [child for child in children if self._merge is not None and self._is_join(child)]
+        self._keep(fork.session_id, after[node], [child for child in children if child not in joins])
+        for child in joins:
+            assert self._merge is not None, "there are joins"
+            ran = {parent: after[parent] for parent in self._executor.parents(child) if parent in after}
+            merged = self._merge(child, self._context_in_source(fork, child), ran)
+            self._keep(fork.session_id, merged, [child])
+
+    def _is_join(self, node: str) -> bool:
+        return len(self._executor.parents(node)) > 1
+
+    def _context_in_source(self, fork: Fork, node: str) -> Any:
+        """Return the context that a node had in the replayed session; None if there is none."""
+        snapshot = self._held(fork.source, node)
+        return None if snapshot is None or snapshot.is_purged else self.context(snapshot)
+
     def _keep(self, session_id: str, context: Any, nodes: Sequence[str]) -> None:
         if nodes:
             recorder = self._recorder
@@ -358,6 +397,8 @@ class TimeMachine:
                 stack.enter_context(self._recorder.session(fork.session_id, title=title, metadata=metadata))
                 stack.enter_context(self._recorder.message(f"Replay: {node}", metadata={"node": node}))
             stack.enter_context(answering(self._tools(fork.source, node, overrides, mode, live)))
+            if self._isolate is not None:
+                stack.enter_context(self._isolate(fork, node))
             return self._executor.run(node, context, overrides)
 
     def _tools(
@@ -400,6 +441,13 @@ class TimeMachine:
         if "context" in clean and isinstance(clean["context"], dict):
             clean["context"] = {name: _short(value) for name, value in clean["context"].items()}
         return {name: value if name == "context" else _short(value) for name, value in clean.items()}
+
+
+def _lacks(context: Any, before: Any) -> bool:
+    """Return whether fields or items are missing that were there before."""
+    if isinstance(context, Mapping) and isinstance(before, Mapping):
+        return any(name not in context or _lacks(context[name], value) for name, value in before.items())
+    return isinstance(context, list) and isinstance(before, list) and len(context) < len(before)
 
 
 def _short(value: Any) -> Any:
