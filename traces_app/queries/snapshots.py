@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -194,10 +195,14 @@ def parts_of(db: Database, session_id: UUID, refs: Collection[str], most: int) -
 
 
 class BesideSession(NamedTuple):
-    """The contexts, snapshot sums, origin and archives of a session."""
+    """The times, contexts, snapshots, origin and archives of a session."""
 
+    started_at: datetime
+    ended_at: datetime | None
     context_refs: list[str]
     """Newest first, each once."""
+    snapshots: list[snapshot_schemas.ListedSnapshot]
+    """Newest first."""
     sums: snapshot_schemas.SnapshotSums | None
     """None without snapshots."""
     forked_from: snapshot_schemas.ForkedFrom | None
@@ -207,10 +212,11 @@ class BesideSession(NamedTuple):
 
 
 def beside_session(db: Database, session_id: UUID, most_refs: int) -> BesideSession:
-    """Return the newest contexts, the sums of the snapshots, the origin and the archives of a session. One query."""
+    """Return the times, newest contexts and snapshots, their sums, the origin and the archives of a session. One query, or two
+    if it has snapshots."""
     with db.read_cursor() as cursor:
         cursor.execute(_BESIDE, [most_refs, session_id])
-        refs, has_sums, count, size, left_out, generation, fork, parts = cursor.fetchone()
+        started_at, ended_at, refs, has_sums, count, size, left_out, generation, fork, parts = cursor.fetchone()
     sums = None
     if has_sums:
         sums = snapshot_schemas.SnapshotSums(
@@ -218,11 +224,21 @@ def beside_session(db: Database, session_id: UUID, most_refs: int) -> BesideSess
         )
     origin = None if fork is None else forked_from(msgspec.json.decode(fork))
     archived = [session_schemas.ArchivedPart(url=url, period=period) for url, period in parts]
-    return BesideSession(list(dict.fromkeys(refs)), sums, origin, archived)
+    listed = [] if sums is None else [_listed(row) for row in newest_snapshots(db, session_id, most_refs)]
+    return BesideSession(started_at, ended_at, list(dict.fromkeys(refs)), listed, sums, origin, archived)
+
+
+def _listed(row: Snapshot) -> snapshot_schemas.ListedSnapshot:
+    at = instant_text(datetime.fromtimestamp(row.ts // 1000 / 1_000_000, UTC))
+    return snapshot_schemas.ListedSnapshot(row.external_id, at, row.node_ids, row.context_ref)
 
 
 _BESIDE = f"""
-    SELECT ARRAY({NEWEST_REFS}), sums.session_id IS NOT NULL,
+    SELECT session.created_at,
+        CASE WHEN session.status IN ('completed', 'error', 'aborted') THEN coalesce(
+            (SELECT completed_at FROM messages_app_message WHERE id = session.last_run_id), session.active_at
+        ) END,
+        ARRAY({NEWEST_REFS}), sums.session_id IS NOT NULL,
         CASE WHEN sums.session_id IS NOT NULL THEN
             (SELECT count(*) FROM traces_app_snapshot WHERE session_id = session.id)
         END,

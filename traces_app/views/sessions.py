@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponseBase
@@ -61,7 +62,9 @@ from .session_exports import EXPORTS
 from .viewset import TraceViewSet
 
 REFS_LISTED = 20
-_BESIDE = frozenset({"context_refs", "snapshot_sums", "forked_from", "archived_parts"})
+_BESIDE = frozenset(
+    {"started_at", "ended_at", "context_refs", "snapshots", "snapshot_sums", "forked_from", "archived_parts"}
+)
 """Fields that are not columns of a session."""
 _ONE_SESSION_FIELDS = SESSION_FIELDS | _BESIDE
 _FORMAT = OpenApiParameter(
@@ -282,15 +285,20 @@ def _one_session(
     db = database(request)
     session = sessions(db, [str(session_id)], fields & SESSION_FIELDS)[0]
     beside = beside_session(db, session_id, REFS_LISTED) if fields & _BESIDE else None
-    beside_fields = {} if beside is None else beside._asdict()
+    added: dict[str, Any] = {}
+    if beside is not None:
+        added = {
+            "started_at": instant_text(beside.started_at),
+            "ended_at": None if beside.ended_at is None else instant_text(beside.ended_at),
+            "context_refs": beside.context_refs,
+            "snapshots": beside.snapshots,
+            "snapshot_sums": beside.sums or UNSET,
+            "forked_from": beside.forked_from or UNSET,
+            "archived_parts": _archived_parts(request, session_id, beside.archived_parts),
+        }
     return SessionWithContexts(
         **{name: getattr(session, name) for name in session.__struct_fields__},
-        context_refs=beside_fields["context_refs"] if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
-        snapshot_sums=(beside_fields["sums"] or UNSET) if "snapshot_sums" in fields else UNSET,
-        forked_from=(beside_fields["forked_from"] or UNSET) if "forked_from" in fields else UNSET,
-        archived_parts=_archived_parts(request, session_id, beside_fields["archived_parts"])
-        if "archived_parts" in fields
-        else UNSET,
+        **{name: added[name] if name in fields else UNSET for name in _BESIDE},
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import UserDict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,18 @@ from tracesite_sdk.testing import RecorderForTests, recording, tree
 
 def data_of(recorder: RecorderForTests, type_: str) -> list[dict[str, Any]]:
     return [event["data"] for event in recorder.events if event["type"] == type_]
+
+
+def test_session_knows_its_start_and_end() -> None:
+    with recording() as recorder:
+        before = datetime.now(UTC)
+        session = recorder.session("weather-1")
+        assert (session.started_at, session.ended_at) == (None, None)
+        with session:
+            assert session.started_at is not None
+            assert session.ended_at is None
+        assert session.ended_at is not None
+        assert before <= session.started_at <= session.ended_at <= datetime.now(UTC)
 
 
 def test_run_becomes_these_events() -> None:

@@ -46,6 +46,8 @@ DERIVED = frozenset(
         "unpriced_count",
     ]
 )
+# More of them, of one session: other producers may use these names.
+_DERIVED_OF_SESSION = ("started_at", "ended_at", "snapshots")
 # The fields of records that hold records.
 _BELOW: dict[type[records.Record], dict[str, type[records.Record]]] = {
     records.Session: {"messages": records.Message, "scores": records.Score},
@@ -78,6 +80,9 @@ def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) ->
     if type_ is records.Session and document.get("status_is_explicit") is False:
         # One of our responses sent back: the status was computed, and will be computed again.
         document.pop("status", None)
+    if type_ is records.Session and "context_refs" in document:
+        for name in _DERIVED_OF_SESSION:
+            document.pop(name, None)
     if "unpriced_count" in document or (type_ is records.AgentStep and document.get("cost_is_explicit") is False):
         # So was the cost.
         document.pop("cost", None)

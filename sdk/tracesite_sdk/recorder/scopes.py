@@ -357,6 +357,11 @@ class Scope:
 class Session(Scope):
     """A conversation or task. Its fields are sent with its next message."""
 
+    started_at: datetime | None
+    """When it was opened in this process; None before. The server knows the start and end of the whole session."""
+    ended_at: datetime | None
+    """When it was left; None before."""
+
     def __init__(
         self,
         runtime: Runtime,
@@ -373,6 +378,7 @@ class Session(Scope):
         listed = [tags] if isinstance(tags, str) else failure_of(list, tags)
         self.tags: list[str] = [] if isinstance(listed, Exception) else listed
         self.metadata = _copy_of(metadata)
+        self.started_at = self.ended_at = None
 
     @property
     def external_id(self) -> str:
@@ -389,10 +395,10 @@ class Session(Scope):
         return self
 
     def _begin(self, outer: Scope | None) -> None:
-        pass
+        self.started_at = datetime.now(UTC)
 
     def _finish(self) -> None:
-        pass
+        self.ended_at = datetime.now(UTC)
 
     def _mark_incomplete(self, reason: str) -> None:
         """Do nothing, because a session goes on in other functions."""

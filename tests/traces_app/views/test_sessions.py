@@ -60,14 +60,41 @@ def test_session_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
         "unpriced_count": 1,
         "last_event": 0,
         "deleted_at": None,
+        "started_at": times[0],
+        # The answer does not say when it ended.
+        "ended_at": times[2],
         "context_refs": [],
+        "snapshots": [],
     }
-    del found["context_refs"]
+    for name in ("started_at", "ended_at", "context_refs", "snapshots"):
+        del found[name]
     assert viewer.get("sessions/").json == {"results": [{**found, **_times(viewer)}], "next": None, "previous": None}
 
 
 def _times(caller: Caller) -> dict[str, str]:
     return {name: caller.get("sessions/").results[0][name] for name in ("created_at", "updated_at", "active_at")}
+
+
+def test_session_ends_with_its_newest_run(owner: Caller, project: Project) -> None:
+    def times() -> tuple[str, str | None]:
+        session = owner.get("sessions/task-1/").json
+        return session["started_at"], session["ended_at"]
+
+    assert owner.post("sessions/", {"external_id": "task-1", "created_at": "2026-01-01T00:00:00Z"}).status == 201
+    assert times() == ("2026-01-01T00:00:00.000000Z", None)
+    for run, minute in (("a", 1), ("b", 5)):
+        begun = {"role": "assistant", "external_id": run, "created_at": f"2026-01-01T00:0{minute}:00Z"}
+        owner.post("sessions/task-1/messages/", {**begun, "is_completed": False})
+        assert times()[1] is None
+        ended = f"2026-01-01T00:0{minute + 2}:00Z"
+        owner.post("sessions/task-1/messages/", {**begun, "is_completed": True, "completed_at": ended})
+        assert times()[1] == f"2026-01-01T00:0{minute + 2}:00.000000Z"
+    owner.patch("sessions/task-1/", {"status": "paused"})
+    assert times()[1] is None
+    # Over without a run: its last activity.
+    owner.post("sessions/", {"external_id": "task-2", "created_at": "2026-01-01T00:00:00Z", "status": "completed"})
+    session = owner.get("sessions/task-2/").json
+    assert session["ended_at"] == session["active_at"]
 
 
 def test_session_is_found_by_its_external_id(viewer: Caller, weather: SessionOutcome) -> None:
@@ -448,7 +475,8 @@ def test_export_has_the_whole_session_in_order(viewer: Caller, project: Project)
     assert [f"m{i}" for i in range(45)] == ids(document.pop("messages"))
     assert document.pop("contexts") == {}
     assert document.pop("scores") == []
-    assert viewer.get("sessions/long/").json == {**document, "context_refs": []}
+    session = viewer.get("sessions/long/").json
+    assert {**document, **{name: session[name] for name in session.keys() - document.keys()}} == session
 
 
 def test_export_sent_back_is_unchanged(owner: Caller, weather: SessionOutcome) -> None:

@@ -73,6 +73,9 @@ def test_snapshot_is_read_whole_and_in_parts(owner: Caller, viewer: Caller, outs
         "generation": 0,
     }
     assert "forked_from" not in session
+    listed = {"id": "snapshot-1", "ts": about["created_at"], "nodeIds": ["plan"], "contextRef": ref(context)}
+    assert session["snapshots"] == [listed]
+    assert viewer.get("sessions/task-1/", fields="snapshots").json == {"snapshots": [listed]}
     # The same again, and one that needs no new part.
     assert owner.post("snapshots/", sent(context, [None, long], "exact")).json == stored.json
     owner.post("snapshots/", {**sent(context, number=2, ts=TS + 1000), "parts": {}})

@@ -12,7 +12,7 @@ from .messages import Message
 from .outcomes import SentMessages
 from .scores import Score
 from .search import SearchHit
-from .snapshots import ForkedFrom, SnapshotSums
+from .snapshots import ForkedFrom, ListedSnapshot, SnapshotSums
 
 
 class ArchivedPart(Resource, frozen=True, kw_only=True):
@@ -23,10 +23,23 @@ class ArchivedPart(Resource, frozen=True, kw_only=True):
 
 
 class SessionWithContexts(Session, frozen=True, kw_only=True):
-    """A session with the references of its contexts."""
+    """A session with its start and end, and the references of its contexts and snapshots."""
 
+    started_at: Annotated[
+        Time, Meta(description="Its `created_at`, which is the time of its first message by default.")
+    ]
+    ended_at: Annotated[
+        Time | None,
+        Meta(
+            description="The end of its newest run, or its last activity if that is unknown; null while it is going on."
+        ),
+    ]
     context_refs: Annotated[
         list[str], Meta(description="The newest references, newest first; `contexts/` lists all, with their kinds.")
+    ]
+    snapshots: Annotated[
+        list[ListedSnapshot],
+        Meta(description="The newest, newest first; `snapshots/` lists all, with more about each."),
     ]
     snapshot_sums: Annotated[SnapshotSums | UnsetType, Meta(description="Of its snapshots: see `snapshots/`.")] = UNSET
     forked_from: Annotated[ForkedFrom | UnsetType, Meta(description="Of a replay: what it has replayed.")] = UNSET

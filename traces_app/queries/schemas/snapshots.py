@@ -46,6 +46,15 @@ class Snapshot(Resource, frozen=True):
     created_at: Time
 
 
+class ListedSnapshot(Resource, frozen=True, rename="camel"):
+    """A snapshot in the record of its session, with the names that recorders and monitors use."""
+
+    id: Annotated[str, Meta(description="The id that the recorder gave it.")]
+    ts: Time
+    node_ids: list[str]
+    context_ref: str
+
+
 class SnapshotPage(Page[Snapshot], frozen=True):
     """A page of snapshots, with the cursors of the next and previous pages; null at either end."""
 
