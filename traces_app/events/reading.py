@@ -17,7 +17,8 @@ from messages_app.models import Message, message_key
 from traces_app.ingest.id_cache import find_named_sessions
 from traces_app.ingest.sql import exchange
 from tracesite_sdk.events.contexts import without_refs
-from tracesite_sdk.events.projection import RUN, EventFact
+from tracesite_sdk.events.deltas import Span
+from tracesite_sdk.events.projection import RUN, EventFact, delta_subject
 from tracesite_sdk.normalize.records import hyphenated_uuid
 from tracesite_sdk.records import ids
 from tracesite_sdk.records.event_types import EventType
@@ -77,6 +78,13 @@ _LAST_OF_RUNS = f"""
         SELECT {_ORDER} AS place FROM traces_app_event
         WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name ORDER BY subject
     ) AS event
+    """  # noqa: S608 - constants
+_DELTAS = f"""
+    SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, data::text, id
+    FROM traces_app_event
+    WHERE session_id = %s AND subject BETWEEN %s AND %s AND message_id = %s AND id >= %s AND id < %s
+        AND {_ORDER} BETWEEN %s AND %s
+    ORDER BY subject
     """  # noqa: S608 - constants
 FACTS_OF_OTHERS = f"""
     SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, (data - %s::text[])::text, id
@@ -232,6 +240,17 @@ def stored_facts(db: Database, session: BatchSession, subjects: Set[str]) -> lis
             cursor.execute(_FACTS, [sorted(missing), session.id, *session.runs_and_bounds])
             facts += facts_from(db, cursor.fetchall())
     return facts
+
+
+def stored_deltas(db: Database, session: BatchSession, run: BatchRun, span: Span) -> list[EventFact]:
+    """Return the stored deltas of a step that names none."""
+    if run.id is None:
+        return []
+    subject = delta_subject(span.agent)
+    where = [session.id, subject, subject, run.id, *ids.range_below(run.id), span.after[0], span.before[0]]
+    with prepared_cursor(db.connection) as cursor:
+        cursor.execute(_DELTAS, where)
+        return [fact for _run, fact in facts_from(db, cursor.fetchall()) if span.holds(fact)]
 
 
 def facts_from(

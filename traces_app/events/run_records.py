@@ -15,6 +15,7 @@ from traces_app.ingest.batch import WriteScope
 from traces_app.ingest.sql import lock_messages
 from tracesite_sdk import records
 from tracesite_sdk.events import projection
+from tracesite_sdk.events.deltas import Span, names_no_step, span_of, spans_changed
 from tracesite_sdk.events.projection import RUN, CallFlags, EventFact
 from tracesite_sdk.events.step_order import Change, Layout
 from tracesite_sdk.records import ids, pg_text
@@ -23,7 +24,7 @@ from tracesite_sdk.records.health_flags import INTERRUPTED, TIME_OUT_OF_RANGE, T
 from . import scores
 from .batch import BatchRun, BatchSession, created_at_of, new_of_run, row_id
 from .clocks import CLOCK
-from .reading import FACTS_OF_OTHERS, all_of, facts_from, stored_facts
+from .reading import FACTS_OF_OTHERS, all_of, facts_from, stored_deltas, stored_facts
 from .run_rows import make_room_for_references, move_rows, take_back_flags, take_back_thoughts
 
 # Needed only for runs that are reported as interrupted.
@@ -95,9 +96,13 @@ def _messages(
     """Return the message of a run with the steps and calls in the batch, after the message of the user if there is one."""
     new = [run.unnamed.placed(new_event.fact()) for new_event in run.events]
     facts_of = _facts_of_touched(db, session, run, new)
+    changed = _add_deltas(db, session, run, facts_of, new)
     steps = _steps(run, facts_of)
-    answering = [step.id for step in steps if step.id and not step.thought]
-    take_back_thoughts(db, run, [step for step in answering if projection.may_have_answered(facts_of.get(step, ()))])
+    silent = [step.id for step in steps if step.id and not step.thought]
+    lost = changed & run.so_far.layout.subjects.keys()
+    take_back_thoughts(
+        db, run, [step for step in silent if step in lost or projection.may_have_answered(facts_of.get(step, ()))]
+    )
     message = records.Message(
         role="assistant",
         id=str(run.id or run.name),
@@ -107,12 +112,16 @@ def _messages(
         health=sorted(_flags(run, facts_of, new)) or None,
     )
     if not any(fact.subject == RUN for fact in new):
+        if any(map(projection.deltas_in, facts_of.values())):
+            state = projection.run_state(_stored_of(db, session, run, RUN))
+            message = _with_last_text(db, session, run, message, state, facts_of)
         return [message]
     facts_of_run = [fact for owner, fact in run_events if owner in (run.id, run.name)]
     if any("references" in fact.data for fact in new if fact.subject == RUN):
         make_room_for_references(db, run, facts_of_run)
     state = projection.run_state(facts_of_run)
     message = _with_state(db, session, run, message, state, new)
+    message = _with_last_text(db, session, run, message, state, facts_of)
     return [_prompt(run, state), message] if state.has_prompt else [message]
 
 
@@ -127,7 +136,8 @@ def _facts_of_touched(
     change, moved = _changed(db, run, session, new)
     take_back_flags(db, run)
     # A call that exists now becomes the parent of calls that named it before.
-    touched = {fact.subject for fact in new if fact.subject not in ("", RUN)} | change.adopted | moved
+    touched = {fact.subject for fact in new if projection.is_step(fact.subject) or projection.is_call(fact.subject)}
+    touched |= change.adopted | moved | spans_changed(run.after, new).keys()
     if change.is_recomputed:
         touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
     facts_of: dict[str, list[EventFact]] = {subject: [] for subject in touched}
@@ -143,6 +153,57 @@ def _facts_of_touched(
         # New rows are written at their position; only the tool of a call can change.
         run.is_in_place = not any(_is_renamed(subject, facts_of[subject], new) for subject in touched)
     return facts_of
+
+
+def _add_deltas(
+    db: Database, session: BatchSession, run: BatchRun, facts_of: dict[str, list[EventFact]], new: Sequence[EventFact]
+) -> set[str]:
+    """Add the deltas to the events of the steps that they are the text of. Return the steps whose deltas changed."""
+    changed = set()
+    for step, span in spans_changed(run.after, new).items():
+        if all(map(names_no_step, facts_of[step])):
+            changed.add(step)
+            facts_of[step] += _deltas(db, session, run, span, new)
+            facts_of[step].sort(key=EventFact.place)
+    return changed
+
+
+def _deltas(
+    db: Database, session: BatchSession, run: BatchRun, span: Span, new: Sequence[EventFact]
+) -> list[EventFact]:
+    return [*stored_deltas(db, session, run, span), *filter(span.holds, new)]
+
+
+def _with_last_text(
+    db: Database,
+    session: BatchSession,
+    run: BatchRun,
+    message: records.Message,
+    state: projection.RunState,
+    facts_of: Mapping[str, list[EventFact]],
+) -> records.Message:
+    """Return the message of a run that has ended without an answer with the text of its last step, if that came as deltas and
+    the step calls nothing."""
+    if state.completed_at is None or state.content or not run.after.steps:
+        return message
+    last = max(run.after.steps, key=lambda step: run.after.steps[step][1])
+    if run.after.calls_of.get(last) or last not in run.after.subjects:
+        return message
+    events = facts_of.get(last)
+    if events is None:
+        events = _stored_of(db, session, run, last)
+        if all(map(names_no_step, events)):
+            deltas = _deltas(db, session, run, span_of(run.after, last), ())
+            events = sorted([*events, *deltas], key=EventFact.place)
+    if not projection.deltas_in(events):
+        return message
+    return msgspec.structs.replace(message, content=projection.step_record(last, events, 0, []).thought)
+
+
+def _stored_of(db: Database, session: BatchSession, run: BatchRun, subject: str) -> list[EventFact]:
+    """Return the stored events of a run about one subject, in their order."""
+    facts = [fact for message_id, fact in stored_facts(db, session, {subject}) if message_id == run.id]
+    return sorted(facts, key=EventFact.place)
 
 
 def _stored_facts_of(db: Database, session: BatchSession, run: BatchRun, subjects: Set[str]) -> list[EventFact]:

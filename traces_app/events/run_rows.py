@@ -122,7 +122,7 @@ def keep_receipts(db: Database, session_id: UUID, session: BatchSession) -> None
     of_session: list[dict[str, Any]] = []
     for run in session.runs:
         for new in run.events:
-            if not (new.subject and "redactions" in new.data):
+            if not new.subject or projection.is_delta(new.subject) or "redactions" not in new.data:
                 continue
             assert run.id is not None, "its events were kept"
             for receipt in losses.receipts_of(new.data):

@@ -10,7 +10,7 @@
                                                                     workflow_execute_start while it runs or is paused,
                                                                     workflow_execute_complete at its end
 
-A delta of a model (`llm` in phase `delta`) is an event of level `trace` and makes no row. The whole payload is the data
+A delta of a model (`llm` in phase `delta`) is an event of level `trace`, and a piece of the text of its step (deltas.py). The whole payload is the data
 of the event; a prompt is stored by reference (contexts.py).
 """
 

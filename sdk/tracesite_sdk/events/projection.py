@@ -34,7 +34,7 @@ from tracesite_sdk.transcripts.parsing.requests import model_input
 
 RUN = "run"
 """The subject of events about the run as a whole; also the external id of a message that events do not name."""
-_STEP, _CALL = "step:", "call:"
+_STEP, _CALL, _DELTA = "step:", "call:", "delta:"
 MADE_STEP = "step:of "
 _LONGEST_SUBJECT = 400
 _STATUSES = get_args(records.SessionStatus)
@@ -127,8 +127,11 @@ def subject_of(type_: EventType, agent: str, external_id: str, data: Mapping[str
         case "step":
             if step := step_named(agent, data):
                 return step
-            # The end of a request that names no step is a step of its own; its start cannot be matched with anything.
-            return _short(f"{_STEP}{external_id}") if spec.stage == "end" else ""
+            # The end of a request that names no step is a step of its own; its start cannot be matched with anything, and
+            # its deltas belong to the next end: see deltas.py.
+            if spec.stage == "end":
+                return _short(f"{_STEP}{external_id}")
+            return delta_subject(agent) if delta_of(data) else ""
         case "run":
             return RUN
         case "nothing":
@@ -159,6 +162,22 @@ def is_call(subject: str) -> bool:
 
 def is_step(subject: str) -> bool:
     return subject.startswith(_STEP)
+
+
+def delta_subject(agent: str) -> str:
+    """Return the subject of the deltas of an agent that name no step."""
+    return _short(f"{_DELTA}{agent}")
+
+
+def is_delta(subject: str) -> bool:
+    """Return whether an event is a piece of the text of a step that it does not name."""
+    return subject.startswith(_DELTA)
+
+
+def delta_of(data: Mapping[str, Any]) -> str:
+    """Return the piece of a model's text that an event brings, or ""."""
+    token = data.get("token")
+    return token if isinstance(token, str) else ""
 
 
 def about(subject: str) -> About:
@@ -249,7 +268,7 @@ def step_record(
             # None if it is stored: the row has it, and a merge empties nothing.
             asked = None if fact.is_stored else request
         error = _text(fact.data, ("error",)) or error
-    thought = "\n\n".join(thoughts.values())
+    thought = "\n\n".join(thoughts.values()) or deltas_in(events)
     return records.AgentStep(
         id=subject,
         iteration=iteration,
@@ -267,6 +286,11 @@ def step_record(
         metadata={**metadata, **({"error": error} if error else {}), **_cuts(events, "step")} or None,
         tool_calls=calls,
     )
+
+
+def deltas_in(events: Iterable[EventFact]) -> str:
+    """Return the text of a step of which only deltas tell."""
+    return "".join(delta_of(fact.data) for fact in events)
 
 
 def may_have_answered(events: Sequence[EventFact]) -> bool:

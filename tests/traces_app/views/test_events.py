@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, get_args
 
 import msgspec
@@ -238,6 +239,71 @@ def run_of_monitor_messages() -> list[dict[str, Any]]:
         ("session", {"status": "completed"}),
     ]
     return [monitor(type_, payload, MS + at) for at, (type_, payload) in enumerate(told)]
+
+
+def told_in_deltas() -> list[dict[str, Any]]:
+    """Monitor messages of two agents that work at once and tell what they write in deltas only."""
+    told = [
+        ("session", {"status": "running"}),
+        ("llm", {"agentId": "n1", "phase": "start"}),
+        ("llm", {"agentId": "n1", "phase": "delta", "token": "I look "}),
+        ("llm", {"agentId": "n2", "phase": "delta", "token": "Other"}),
+        ("llm", {"agentId": "n1", "phase": "delta", "token": "it up."}),
+        ("llm", {"agentId": "n1", "phase": "complete", "usage": {"promptTokens": 3}}),
+        ("tool", {"agentId": "n1", "name": "search", "args": {"q": 1}, "phase": "start"}),
+        ("tool", {"agentId": "n1", "name": "search", "result": "21", "phase": "complete"}),
+        ("llm", {"agentId": "n2", "phase": "complete", "text": "What it says itself."}),
+        ("llm", {"agentId": "n1", "phase": "delta", "token": "21 "}),
+        ("llm", {"agentId": "n1", "phase": "delta", "token": "°C."}),
+        ("llm", {"agentId": "n1", "phase": "complete", "usage": {"promptTokens": 4}}),
+        ("session", {"status": "completed"}),
+    ]
+    return [monitor(type_, payload, MS + at) for at, (type_, payload) in enumerate(told)]
+
+
+def texts(caller: Caller, session: str = "task-1") -> tuple[str, list[tuple[str, str]]]:
+    (run,) = caller.get(f"sessions/{session}/messages/").results
+    return run["content"], [(step["agent_name"], step["thought"]) for step in run["agent_steps"]]
+
+
+TOLD = ("21 °C.", [("n1", "I look it up."), ("n2", "What it says itself."), ("n1", "21 °C.")])
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_deltas_become_the_text_of_steps_and_answer(owner: Caller, size: int) -> None:
+    told = told_in_deltas()
+    for at in range(0, len(told), size):
+        owner.post("events/", told[at : at + size])
+    assert texts(owner) == TOLD
+    owner.post("events/", told)
+    assert texts(owner) == TOLD
+    # A text that comes otherwise takes precedence.
+    owner.post("events/", monitor("session", {"status": "completed", "result": "It is warm."}, MS + 99))
+    assert texts(owner)[0] == "It is warm."
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_deltas_may_arrive_in_any_order(owner: Caller, seed: int) -> None:
+    told = told_in_deltas()
+    random.Random(seed).shuffle(told)
+    for at in range(0, len(told), 3):
+        owner.post("events/", told[at : at + 3])
+    assert texts(owner) == TOLD
+
+
+def test_deltas_of_a_named_step_are_its_text(owner: Caller) -> None:
+    for at, token in enumerate(("Hel", "lo")):
+        owner.post(
+            "events/", event("llm_request_start", number=at + 1, agent="n1", data={"step": "s1", "token": token})
+        )
+    owner.post("events/", event("llm_request_complete", number=3, agent="n1", data={"step": "s1"}))
+    owner.post("events/", event("workflow_execute_complete", number=4))
+    assert texts(owner) == ("Hello", [("n1", "Hello")])
+
+
+def test_text_before_a_call_is_no_answer(owner: Caller) -> None:
+    owner.post("events/", [*told_in_deltas()[:8], told_in_deltas()[-1]])
+    assert texts(owner) == ("", [("n1", "I look it up.")])
 
 
 def test_monitor_messages_produce_the_types_of_the_adapter(owner: Caller) -> None:
