@@ -10,12 +10,12 @@
         return results.as_json(results.success({"results": rows}, f"{len(rows)} rows", execution_time=0.2))
 
 Every result is stored in this form, so normalisation does not change a result that is made here. Additional keyword
-arguments become metadata.
+arguments become metadata. `ToolReturn` is the type of a tool that returns one as a dict (`as_dict`), `json_schema()` its schema.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Required, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -23,6 +23,21 @@ from tracesite_sdk import records
 from tracesite_sdk.normalize.tool_results import NO_REASON, normalize_result
 
 T = TypeVar("T")
+
+
+class ToolReturn(TypedDict, total=False):
+    """What a tool returns."""
+
+    status: Required[records.CallStatus]
+    success: bool
+    """Whether the status is `success`."""
+    output: str
+    """For people and models."""
+    data: Any
+    """For machines: any JSON."""
+    error: str
+    """Why it failed."""
+    metadata: dict[str, Any]
 
 
 class InvalidData(ValueError):
@@ -57,10 +72,21 @@ def read(received: Any) -> records.ToolResult:
     return result
 
 
+def as_dict(result: records.ToolResult) -> ToolReturn:
+    """Return a result as a dict, without empty fields."""
+    fields = msgspec.structs.asdict(result)
+    return cast("ToolReturn", {name: value for name, value in fields.items() if value not in (None, "", {})})
+
+
 def as_json(result: records.ToolResult) -> str:
     """Return a result as JSON for a model, without empty fields, with non-ASCII characters unescaped."""
-    fields = msgspec.structs.asdict(result)
-    return msgspec.json.encode({name: value for name, value in fields.items() if value not in (None, "", {})}).decode()
+    return msgspec.json.encode(as_dict(result)).decode()
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of ToolReturn, for validators and generators of other languages."""
+    _refs, types = msgspec.json.schema_components([ToolReturn])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **types[ToolReturn.__name__]}
 
 
 def data_as(result: records.ToolResult, type_: type[T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sdk.tests.paths import ROOT
 from tracesite_sdk import records, results
 from tracesite_sdk.normalize.tool_results import NO_REASON, normalize_result
 
@@ -54,6 +56,22 @@ def test_result_survives_its_json(made: records.ToolResult) -> None:
         made.error,
         made.metadata,
     )
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_result_as_a_dict_has_its_type(made: records.ToolResult) -> None:
+    returned = results.as_dict(made)
+    assert json.loads(results.as_json(made)) == returned
+    assert msgspec.convert(returned, results.ToolReturn) == returned
+
+
+def test_documented_typescript_has_the_fields_of_the_schema() -> None:
+    interface = (ROOT / "docs/recorder.md").read_text().partition("interface ToolReturn {")[2].partition("}")[0]
+    fields = re.findall(r"^  (\w+)(\??): (.*);$", interface, re.MULTILINE)
+    schema = results.json_schema()
+    assert {name for name, _optional, _type in fields} == set(schema["properties"])
+    assert [name for name, optional, _type in fields if not optional] == schema["required"]
+    assert set(re.findall(r'"(\w+)"', fields[0][2])) == set(schema["properties"]["status"]["enum"])
 
 
 def test_search_results_are_the_list_in_the_data() -> None:
