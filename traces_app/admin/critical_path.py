@@ -1,5 +1,5 @@
 """The critical path of a run: the chain of rows, each beginning when or after the one before it ended, that decided how long
-the run took. A row of it that is clearly longer than all others is the bottleneck.
+the run took. A row of it that is clearly longer than all others is the bottleneck; so may be a row whose duration alone is known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ class CriticalPath(NamedTuple):
     rows: list[int]
     """In the order of time."""
     bottleneck: int | None
-    """The row of it that took clearly longer than any other row that did not only wait; None if none did."""
+    """The row of it, or without a known start, that took clearly longer than any other row that did not only wait; None if none
+    did."""
 
 
 def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations: Sequence[int | None]) -> CriticalPath:
@@ -41,10 +42,28 @@ def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations
         if limit is None or end <= limit + 1:
             path.append(row)
             limit = start
-    longest = max(path, key=lambda row: durations[row] or 0, default=None)
-    others = max((durations[row] or 0 for row in rows if row != longest), default=0)
+    above = _above_unplaced(depths, starts, durations)
+    took = {
+        row: took for row, took in enumerate(durations) if took is not None and not waiting[row] and row not in above
+    }
+    on_path = set(path)
+    longest = max((row for row in took if row in on_path or starts[row] is None), key=took.__getitem__, default=None)
+    others = max((one for row, one in took.items() if row != longest), default=0)
     is_clear = longest is not None and (durations[longest] or 0) > CLEARLY_LONGER * others
     return CriticalPath(path[::-1], longest if is_clear else None)
+
+
+def _above_unplaced(depths: Sequence[int], starts: Sequence[int | None], durations: Sequence[int | None]) -> set[int]:
+    """Return the rows that may only have waited for a row below them, whose duration is known, because one of both has no known
+    start."""
+    waiting: set[int] = set()
+    above: list[int] = []
+    for row, depth in enumerate(depths):
+        del above[depth:]
+        if durations[row] is not None:
+            waiting.update(one for one in above if starts[one] is None or starts[row] is None)
+        above.append(row)
+    return waiting
 
 
 def _waiting(depths: Sequence[int], starts: Sequence[int | None], ends: Sequence[int | None]) -> list[bool]:

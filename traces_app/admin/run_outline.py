@@ -212,7 +212,7 @@ class Outline:
     critical: Sequence[int]
     """1 for a row on the critical path; only 0 unless the outline is whole."""
     bottleneck: int | None
-    """The row that is clearly the longest on the critical path, if there is one."""
+    """The row that is clearly the longest, if there is one: see CriticalPath."""
     is_whole: bool
     """False for the first rows of a longer run."""
     is_cut: bool
@@ -327,9 +327,7 @@ def explorer_words() -> str:
         "place": _("%(number)s of %(total)s"),
         "failurePlace": _("Failure %(number)s of %(total)s"),
         "bottleneck": _("Bottleneck"),
-        "bottleneckMeans": _(
-            "The longest step or call on the critical path: the chain that decided how long the run took"
-        ),
+        "bottleneckMeans": _("It took more than twice as long as any other step or call that did not only wait"),
         "milliseconds": _("%(number)d ms"),
         "seconds": _("%(number).1f s"),
         "minutes": _("%(minutes)d min %(seconds)d s"),

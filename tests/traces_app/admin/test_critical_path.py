@@ -42,6 +42,13 @@ def test_bottleneck_is_clearly_longer_than_every_other_row() -> None:
     assert found((0, 0, 1202), (1, 0, 601), (1, 601, 601)) is None
     assert found((0, 0, 601), (1, 0, 601), (1, 0, 595)) is None  # side by side
     assert found((0, 0, 0), (0, 5, None)) is None
+    # Without starts the durations decide.
+    assert found((0, None, 900), (1, None, 850), (1, None, 30), (1, None, 20)) == 1
+    assert found((0, None, 900), (1, None, 450), (1, None, 450)) is None
+    assert found((0, 0, 900), (1, None, 850), (1, None, 50)) == 1  # the step has a start
+    assert found((0, None, 900), (1, 10, 850), (1, 860, 30)) == 1
+    assert found((0, 0, 300), (0, 300, 10), (0, None, 900)) == 2
+    assert found((0, 0, 900), (0, 900, 10), (0, None, 300)) == 0
 
 
 @given(st.lists(ROW, max_size=30))

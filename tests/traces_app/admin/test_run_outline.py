@@ -243,6 +243,16 @@ def test_bottleneck_is_the_longest_row_on_the_critical_path(staff: Client, proje
     assert outline["names"][outline["named"][outline["bottleneck"]]] == "long"
 
 
+def test_bottleneck_without_start_times_follows_from_durations(staff: Client, project: Project) -> None:
+    calls = [
+        {"name": name, "args": {}, "duration": took} for name, took in (("short", 30), ("long", 850), ("last", 20))
+    ]
+    outline = staff.get(url_of(answered(project, agent_steps=[{"tool_calls": calls}]))).json()
+    assert outline["starts"] == [None] * 4
+    assert outline["critical"] == [0] * 4
+    assert outline["names"][outline["named"][outline["bottleneck"]]] == "long"
+
+
 def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Project) -> None:
     call = {"name": "read", "args": {}, "result": {"output": "secret payload"}}
     short = statements_of(staff, url_of(answered(project)))
