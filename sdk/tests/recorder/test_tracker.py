@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from sdk.tests.recorder.chains import CHAIN_KEYS, START, finished, ticking
 from tracesite_sdk import MemorySink, Privacy, Recorder
+from tracesite_sdk.normalize.tool_results import NO_REASON
 from tracesite_sdk.recorder.tracking.chains import ToolCallChain, ToolCallChainContext, ToolCallNode
 from tracesite_sdk.recorder.tracking.tracker import ToolCallChainTracker
 from tracesite_sdk.testing import RecorderForTests, recording, tree
@@ -878,6 +879,26 @@ def test_recorded_usage_is_a_call_with_its_duration() -> None:
         event["data"] for event in recorder.sink.events if event["type"] in ("tool_call_complete", "tool_call_error")
     ]
     assert [int(data["duration"]) for data in ends] == [1500, 250]
+
+
+@pytest.mark.parametrize(
+    ("result", "error_message", "expected"),
+    [
+        (None, "No such city.", "No such city."),
+        ({"error": "No such table."}, None, "No such table."),
+        ("timed out", None, "timed out"),
+        (OSError("disk full"), None, "OSError: disk full"),
+        ({"rows": []}, None, NO_REASON),
+        (None, "", NO_REASON),
+    ],
+)
+def test_failed_usage_has_an_error(result: Any, error_message: str | None, expected: str) -> None:
+    tracker = ticking()
+    tracker.register_tool_with_tracking("search", "Search")
+    assert tracker.record_tool_usage_with_tracking("search", {}, result, 0.5, False, error_message)
+    (chain,) = tracker.get_error_chains()
+    (call,) = chain.to_dict()["calls"].values()
+    assert (call["error_message"], chain.error_message, call["status"]) == (expected, expected, "error")
 
 
 def test_unregistered_usage_is_logged() -> None:

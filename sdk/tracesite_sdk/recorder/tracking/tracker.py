@@ -158,10 +158,17 @@ class ToolCallChainTracker:
         return self.tools.setdefault(tool_id, tool) is tool
 
     def record_tool_usage_with_tracking(
-        self, tool_id: str, parameters: Mapping[str, Any] | None, result: Any, duration: float, success: bool
+        self,
+        tool_id: str,
+        parameters: Mapping[str, Any] | None,
+        result: Any,
+        duration: float,
+        success: bool,
+        error_message: str | None = None,
     ) -> bool:
         """Record a finished call of a registered tool that took `duration` seconds: in the chain that is open here, or else in
-        one of its own. Return False if the tool is not registered or recording failed."""
+        one of its own. The error of a failed call is `error_message`, or else what its result says. Return False if the tool
+        is not registered or recording failed."""
         if tool_id not in self.tools:
             logger.warning("A call was not recorded, because its tool is not registered.")
             return False
@@ -173,7 +180,8 @@ class ToolCallChainTracker:
                 node.started_at -= took
                 if node.recorded_as is not None:
                     node.recorded_as.has_taken(took)
-                self.chain_context.end(node, result, success, None)
+                reason = None if success else error_message or _reason(result) or NO_REASON
+                self.chain_context.end(node, result, success, reason)
                 node.completed_at = node.started_at + took
                 node.duration = took.total_seconds()
                 self._record_end(node)
@@ -400,6 +408,8 @@ class _Dispatch:
             self._chain.__exit__(None, None, None)
 
 
-def _reason(answer: Mapping[str, Any]) -> str | None:
+def _reason(answer: Any) -> Any:
+    if not isinstance(answer, Mapping):
+        return answer if isinstance(answer, str | BaseException) else None
     texts = (answer.get(name) for name in ("error_message", "error", "message"))
     return next((text for text in texts if isinstance(text, str) and text), None)
