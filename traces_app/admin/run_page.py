@@ -207,15 +207,11 @@ def _deciding(db: Database, run: _Skeleton, stored: UUID | None) -> int | None:
 
 
 def step_number(db: Database, step: AgentStep) -> str:
-    """Return the displayed number of a step. One query.
-
-    Displayed numbers begin at 1, the API's `iteration` at 0. In a run without an iteration 0 the producer counts from 1.
-    Further steps of an iteration, such as those of a sub-agent, are 3.1, 3.2 ...
-    """
+    """Return the displayed number of a step. One query."""
     steps = db.rows(AgentStep.with_deleted).filter(
-        message_id=step.message_id, iteration__in=[0, step.iteration], **ids_below([step.message_id])
+        message_id=step.message_id, iteration=step.iteration, **ids_below([step.message_id])
     )
-    rows = list(steps.order_by("iteration", "ordinal", "pk").values_list("pk", "iteration")[: SKELETON_ROWS + 1])
+    rows = list(steps.order_by("ordinal", "pk").values_list("pk", "iteration")[: SKELETON_ROWS + 1])
     return step_numbers(rows).get(step.pk, str(step.iteration))
 
 

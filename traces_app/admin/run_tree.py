@@ -46,7 +46,7 @@ class StepNode:
     id: Key
     iteration: int
     number: str
-    """The displayed number, from 1: see `step_number`."""
+    """The displayed number: see `step_numbers`."""
     agent: str
     below: list[CallNode | StepNode] = field(default_factory=list)
     texts: StepTexts | None = None
@@ -83,12 +83,12 @@ class CallTexts:
 
 
 def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
-    """Return the displayed numbers of steps (id, iteration) in their order."""
-    first = 1 if any(iteration == 0 for _pk, iteration in rows) else 0
+    """Return the displayed numbers of steps (id, iteration) in their order: the iteration, and for further steps of it, such
+    as those of a sub-agent, 3.1, 3.2 ..."""
     seen: Counter[int] = Counter()
     numbers = {}
     for pk, iteration in rows:
-        numbers[pk] = f"{iteration + first}.{seen[iteration]}" if seen[iteration] else str(iteration + first)
+        numbers[pk] = f"{iteration}.{seen[iteration]}" if seen[iteration] else str(iteration)
         seen[iteration] += 1
     return numbers
 

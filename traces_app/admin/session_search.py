@@ -171,7 +171,7 @@ def _step_numbers(db: Database, step_ids: Collection[UUID]) -> dict[UUID, str]:
     places = list(steps.filter(pk__in=list(step_ids)).order_by().values_list("message_id", "iteration"))
     beside = steps.filter(
         message_id__in={run for run, _iteration in places},
-        iteration__in={0, *(iteration for _run, iteration in places)},
+        iteration__in={iteration for _run, iteration in places},
     ).order_by("message_id", "iteration", "ordinal", "pk")
     of_runs: dict[UUID, list[tuple[UUID, int]]] = defaultdict(list)
     for run, step, iteration in beside.values_list("message_id", "pk", "iteration")[:SKELETON_ROWS]:

@@ -239,7 +239,7 @@ def _text_lines(message: message_schemas.Message) -> Iterator[str]:
     yield f"{role} · {message.created_at}{took}"
     for step in message.agent_steps:
         agent = f" ({plainly_visible(one_line(step.agent_name, NAME_CHARACTERS))})" if step.agent_name else ""
-        yield _labelled(f"{_('Step %(number)s') % {'number': step.iteration + 1}}{agent}", step.thought)
+        yield _labelled(f"{_('Step %(number)s') % {'number': step.iteration}}{agent}", step.thought)
         for call in step.tool_calls:
             yield from _call_lines(call)
     if message.content:

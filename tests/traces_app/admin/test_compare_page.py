@@ -42,7 +42,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     page = staff.get(f"{page_of(left)}?other={right}")
     text = text_of(page)
     assert (
-        "First difference: step 1 · get_weather Failed calls 1 → 0 Duration 142 ms in all steps → 52 ms in all steps (−63 %)"
+        "First difference: step 0 · get_weather Failed calls 1 → 0 Duration 142 ms in all steps → 52 ms in all steps (−63 %)"
         in text
     )
     assert (
@@ -52,7 +52,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     assert text.count("What is the weather in Shanghai and in Atlantis? · Weather") == 2
     assert "Failed · " in text and "Done · " in text
     for row in (
-        "1 Ask for both cities at once. = same 1 Ask for both cities at once.",
+        "0 Ask for both cities at once. = same 0 Ask for both cities at once.",
         "get_weather 上海 31 °C 40 ms = same get_weather 上海 31 °C 40 ms",
         "get_weather Atlantis error: unknown city 12 ms ≠ changed get_weather Oslo 4 °C 12 ms",
         "search Atlantis 3 hits 60 ms − only in A Answer Shanghai 31 °C; there is no Atlantis. ≠ changed Answer",
@@ -61,7 +61,7 @@ def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]
     assert "<mark>&lt;b&gt;</mark>Shanghai <mark>30</mark> °C" in html_of(page)
     swapped = staff.get(links_of(page)["Swap sides"])
     assert "2 rows the same · 2 differ · 3 only in B" in text_of(swapped)
-    assert "+ only in B 2 Ask the researcher." in text_of(swapped)
+    assert "+ only in B 1 Ask the researcher." in text_of(swapped)
     assert "Failed calls 0 → 1" in text_of(swapped)
     # The audit log of the project says which runs were read.
     entry = AuditEntry.objects.filter(object_type="message").order_by("id").first()
@@ -75,7 +75,7 @@ def test_first_difference_is_selected_unless_another_row_is(staff: Client, runs:
     url = f"{page_of(left)}?other={right}"
     page = staff.get(url)
     assert 'class="pair pair-changed" id="at"' in html_of(page)
-    assert "get_weather Error · Step 1 · 12 ms get_weather Step 1 · 12 ms" in text_of(page)
+    assert "get_weather Error · Step 0 · 12 ms get_weather Step 0 · 12 ms" in text_of(page)
     assert "Arguments city: Atlantis Arguments city: Oslo Error unknown city Output 4 °C Answer" in text_of(page)
     assert "city: <mark>Oslo</mark>" in html_of(page)
     failed = ToolCall.objects.get(status="error")
@@ -106,10 +106,10 @@ def test_arguments_that_follow_from_the_question_are_passed_over(staff: Client, 
     left, right = run_of(5471, {"success": False, "error": "no card"}), run_of(2014, {"output": "done"})
     page = staff.get(f"{page_of(left)}?other={right}")
     assert (
-        "First difference: step 1 · refund 1 difference before it only follows from the other question: order 5471 / 2014"
+        "First difference: step 0 · refund 1 difference before it only follows from the other question: order 5471 / 2014"
         " Failed calls 1 → 0" in text_of(page)
     )
-    assert "refund Error · Step 1" in text_of(page)
+    assert "refund Error · Step 0" in text_of(page)
 
 
 def test_answers_are_markdown_unless_raw(staff: Client, project: Project) -> None:
@@ -165,7 +165,7 @@ def test_rows_beyond_the_maximum_have_beginnings(
     text = text_of(staff.get(f"{page_of(runs[0])}?other={runs[1]}"))
     assert "get_weather Atlantis error: unknown city" in text
     assert 'get_weather {"city": "上海"} 31 °C 40 ms = same' in text
-    assert "2 Ask the researcher. − only in A" in text
+    assert "1 Ask the researcher. − only in A" in text
 
 
 def test_failure_that_was_made_good_leaves_the_run_done(staff: Client, project: Project) -> None:

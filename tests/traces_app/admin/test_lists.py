@@ -197,7 +197,7 @@ def test_panel_says_how_a_run_ended_and_why(staff: Client, runs: dict[str, str])
     words = text_of(failed)
     assert "Failed" in words and "$7.25" in words
     assert "Why it failed no <b>account" in words
-    assert "Failed calls 1 tool_dear no <b>account" in words
+    assert "Failed calls 0 tool_dear no <b>account" in words
     assert "<strong>answer</strong>" in html_of(failed)
     good = text_of(staff.get(f"{MESSAGES}{runs['cheap']}/peek/"))
     assert "Done" in good and "Why it failed" not in good and "Failed calls" not in good

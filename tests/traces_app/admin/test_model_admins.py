@@ -73,9 +73,9 @@ def steps(count: int, calls: int, **fields: Any) -> list[dict[str, Any]]:
 def test_message_page_shows_steps_and_nested_calls(staff: Client, run: UUID) -> None:
     text = text_of(staff.get(page_of(run)))
     parts = [
-        *("Step 1", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
+        *("Step 0", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
         *("error get_weather 12 ms", "Atlantis", "The city does not exist."),
-        *("Step 2", "Ask the researcher.", "success ask_researcher 90 ms 1 nested", "a myth", "success search 60 ms"),
+        *("Step 1", "Ask the researcher.", "success ask_researcher 90 ms 1 nested", "a myth", "success search 60 ms"),
         *("3 hits", "Answer", "Shanghai 31 °C; there is no Atlantis."),
     ]
     place = 0
@@ -98,9 +98,9 @@ def test_thoughts_are_markdown_and_raw_on_request(staff: Client, project: Projec
 
 def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run: UUID) -> None:
     response = staff.get(page_of(run))
-    assert "Failed Answered despite Step 1 get_weather unknown city" in text_of(response)
+    assert "Failed Answered despite Step 0 get_weather unknown city" in text_of(response)
     failed = ToolCall.objects.get(status="error")
-    assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}#call-{failed.pk}"
+    assert links_of(response)["Step 0 get_weather"] == f"?call={failed.pk}#call-{failed.pk}"
     html = html_of(response)
     assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
     assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
@@ -115,8 +115,8 @@ def test_header_names_deciding_failure_and_links_to_its_call(staff: Client, run:
     ("ends", "words"),
     [
         ([False, True], "Done"),
-        ([True, False], "Failed Answered despite Step 2 tool 0 boom 1"),
-        ([False, False], "Failed Answered despite Step 2 tool 0 boom 1"),
+        ([True, False], "Failed Answered despite Step 1 tool 0 boom 1"),
+        ([False, False], "Failed Answered despite Step 1 tool 0 boom 1"),
     ],
 )
 def test_failure_made_good_leaves_run_done(staff: Client, project: Project, ends: list[bool], words: str) -> None:
@@ -136,13 +136,13 @@ def test_failure_on_another_page_is_reached_by_its_link(staff: Client, project: 
     response = staff.get(page_of(message))
     assert "Page 1 of 3" in text_of(response)
     failed = ToolCall.objects.get(status="error")
-    link = links_of(response)["Step 51 tool 1: boom"]
+    link = links_of(response)["Step 50 tool 1: boom"]
     assert link == f"?call={failed.pk}#call-{failed.pk}" == next_failure_of(response)
     assert f'id="call-{failed.pk}" open' in html_of(staff.get(page_of(message) + link))
     links = links_of(response)
     assert "Page 3 of 3" in text_of(staff.get(page_of(message) + link))
-    assert "Step 60" in text_of(staff.get(page_of(message) + "?page=3"))
-    assert "Step 41" in text_of(staff.get(page_of(message) + links["Later steps →"]))
+    assert "Step 59" in text_of(staff.get(page_of(message) + "?page=3"))
+    assert "Step 40" in text_of(staff.get(page_of(message) + links["Later steps →"]))
 
 
 def test_failures_are_listed_with_step_and_error(staff: Client, project: Project) -> None:
@@ -155,7 +155,7 @@ def test_failures_are_listed_with_step_and_error(staff: Client, project: Project
     links = links_of(response)
     assert "12 tool calls failed." in text_of(response)
     labels = [label for label in links if label.startswith("Step ")]
-    assert labels == [f"Step {step + 1} tool 0: relation t{step} <b> is missing" for step in range(0, 20, 2)]
+    assert labels == [f"Step {step} tool 0: relation t{step} <b> is missing" for step in range(0, 20, 2)]
     assert links["and 2 more"] == f"{CALLS}?message={message}&status=error"
     assert len(rows_of(staff.get(links["and 2 more"]))) == 12
 
@@ -457,7 +457,7 @@ def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, pr
     last = staff.get(page_of(message) + "?page=40")
     for response, number, shown in ((first, 1, range(50)), (last, 40, range(1_950, 2_000))):
         html, text = html_of(response), text_of(response)
-        assert [int(found) for found in re.findall(r"\bStep (\d+)\b", text)] == [step + 1 for step in shown]
+        assert [int(found) for found in re.findall(r"\bStep (\d+)\b", text)] == list(shown)
         assert f"Page {number} of 40" in text
         assert len(html) < 500_000
         # Each long value is shown by its beginning and a link to the whole.
@@ -662,10 +662,10 @@ def header_of(response: Any) -> str:
 def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer())
     page = f"{SESSIONS}{outcome.id}/change/"
-    assert header_of(staff.get(page)) == "Failed Answered despite Step 1 get_weather unknown city"
+    assert header_of(staff.get(page)) == "Failed Answered despite Step 0 get_weather unknown city"
     call = ToolCall.objects.get(status="error")
     assert (
-        links_of(staff.get(page))["Step 1 get_weather"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
+        links_of(staff.get(page))["Step 0 get_weather"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
     )
     assert "Status Completed" in text_of(staff.get(page))
     later = NOON + timedelta(hours=1)

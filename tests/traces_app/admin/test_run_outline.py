@@ -37,7 +37,7 @@ def test_outline_has_rows_in_reading_order(staff: Client, project: Project) -> N
     outline = staff.get(url_of(answered(project))).json()
     names = [outline["names"][name] for name in outline["named"]]
     assert names[:3] == ["", "get_weather", "get_weather"]
-    assert outline["numbers"][:4] == ["1", "", "", "2"]
+    assert outline["numbers"][:4] == ["0", "", "", "1"]
     assert outline["depths"][:3] == [0, 1, 1]
     assert outline["calls"][:3] == [0, 1, 1]
     assert outline["statuses"][:3] == [1, 1, 2]
@@ -142,10 +142,10 @@ def test_call_stands_for_its_step_without_words(staff: Client, project: Project)
     message_id = answered(project, agent_steps=steps)
     outline = staff.get(url_of(message_id)).json()
     assert rows_of(outline) == [
-        *[(0, "1", ""), (1, "", "a")],
-        *[(0, "2", "b"), (0, "3", "c")],
-        *[(0, "4", ""), (1, "", "d"), (1, "", "e")],
-        *[(0, "5", ""), (1, "", "f"), (0, "6", "")],
+        *[(0, "0", ""), (1, "", "a")],
+        *[(0, "1", "b"), (0, "2", "c")],
+        *[(0, "3", ""), (1, "", "d"), (1, "", "e")],
+        *[(0, "4", ""), (1, "", "f"), (0, "5", "")],
     ]
     stored = [str(key) for key in AgentStep.objects.order_by("iteration").values_list("pk", flat=True)]
     assert outline["steps"] == {
@@ -162,7 +162,7 @@ def test_last_first_rows_have_all_steps(staff: Client, project: Project, monkeyp
     message_id = answered(project, agent_steps=steps)
     monkeypatch.setattr(run_page, "FIRST_ROWS", 4)
     monkeypatch.setattr(run_outline, "FIRST_ROWS", 4)
-    assert rows_of(first_rows_of(staff, message_id)) == [(0, "1", "a"), (0, "2", ""), (1, "", "a")]
+    assert rows_of(first_rows_of(staff, message_id)) == [(0, "0", "a"), (0, "1", ""), (1, "", "a")]
 
 
 def test_rows_below_call_that_stands_for_step_are_one_level_higher(staff: Client, project: Project) -> None:
@@ -170,14 +170,14 @@ def test_rows_below_call_that_stands_for_step_are_one_level_higher(staff: Client
     inner = {"id": "inner", "name": "look", "parent": "ask", "args": {}}
     steps = [{"tool_calls": [ask]}, {"thought": "I look.", "tool_calls": [inner]}, {"tool_calls": [inner]}, {}]
     outline = staff.get(url_of(answered(project, agent_steps=steps))).json()
-    assert rows_of(outline) == [(0, "1", "ask"), (1, "2", ""), (2, "", "look"), (1, "3", "look"), (0, "4", "")]
+    assert rows_of(outline) == [(0, "0", "ask"), (1, "1", ""), (2, "", "look"), (1, "2", "look"), (0, "3", "")]
 
 
 def test_step_that_is_the_bottleneck_has_a_row(staff: Client, project: Project) -> None:
     call = {"name": "a", "args": {}, "started_at": NOON + timedelta(seconds=9), "duration": 10}
     steps = [{"timestamp": NOON, "duration": 9_000, "tool_calls": [call]}]
     outline = staff.get(url_of(answered(project, agent_steps=steps))).json()
-    assert (rows_of(outline), outline["bottleneck"]) == ([(0, "1", ""), (1, "", "a")], 0)
+    assert (rows_of(outline), outline["bottleneck"]) == ([(0, "0", ""), (1, "", "a")], 0)
 
 
 def test_equal_calls_are_below_the_first(staff: Client, project: Project) -> None:
@@ -217,7 +217,7 @@ def test_encrypted_calls_are_not_equal(keeper: None, staff: Client, project: Pro
     add_key(project)
     steps = [{"tool_calls": [{"name": "a", "args": {"path": "x"}}]}] * 2 + [{"thought": "I look."}]
     outline = staff.get(url_of(answered(project, agent_steps=steps))).json()
-    assert rows_of(outline) == [(0, "1", "a"), (0, "2", "a"), (0, "3", "")]
+    assert rows_of(outline) == [(0, "0", "a"), (0, "1", "a"), (0, "2", "")]
     assert outline["repeats"] == {}
 
 
@@ -229,7 +229,7 @@ def test_masked_reader_gets_the_same_rows(project: Project) -> None:
     client.force_login(viewer)
     steps = [{"tool_calls": [{"name": "a", "args": {"path": "x"}}]}] * 2 + [{"thought": "I look."}]
     outline = client.get(url_of(answered(project, agent_steps=steps))).json()
-    assert rows_of(outline) == [(0, "1", "a"), (1, "2", "a"), (0, "3", "")]
+    assert rows_of(outline) == [(0, "0", "a"), (1, "1", "a"), (0, "2", "")]
 
 
 def test_bottleneck_is_the_longest_row_on_the_critical_path(staff: Client, project: Project) -> None:
@@ -374,7 +374,7 @@ def test_detail_of_step_has_its_thought(staff: Client, project: Project) -> None
     message_id = answered(project)
     step = AgentStep.objects.order_by("iteration")[0]
     detail = staff.get(url_of(message_id, step.pk)).json()
-    assert detail["title"] == "Step 1"
+    assert detail["title"] == "Step 0"
     assert detail["values"][0]["text"] == "Ask for both cities at once."
 
 

@@ -225,7 +225,7 @@ def test_run_beyond_its_limit_has_its_first_steps_and_all_failures(
     run = read_run(primary, message_id)
     assert run.is_cut
     assert [len(step.below) for step in run.steps] == [3, 3, 2, 0, 0, 1]
-    assert [(failure.step, failure.error) for failure in run.failures] == [("6", "late")]
+    assert [(failure.step, failure.error) for failure in run.failures] == [("5", "late")]
     assert [depth for depth, _node in run.first_rows][:5] == [0, 1, 1, 1, 0]
 
 
@@ -244,7 +244,7 @@ def test_failures_are_numbered_across_pages(project: Project) -> None:
         assert run.place.current == following
         seen.append((run.place.number, run.number, following.step, following.error))
         following = run.place.next
-    assert seen == [(1, 1, "4", "boom 3"), (2, 2, "31", "boom 30"), (3, 3, "51", "boom 50")]
+    assert seen == [(1, 1, "3", "boom 3"), (2, 2, "30", "boom 30"), (3, 3, "50", "boom 50")]
     assert run.place.previous is not None
     assert read_run(primary, message_id, call=UUID(run.place.previous.call_id)).place.number == 2
 
@@ -281,9 +281,9 @@ def test_failures_of_sub_agents_are_in_reading_order(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("iterations", "numbers"), [([0, 1, 2], "1 2 3"), ([1, 2], "1 2"), ([3, 4], "3 4"), ([0, 0, 0, 5], "1 1.1 1.2 6")]
+    ("iterations", "numbers"), [([0, 1, 2], "0 1 2"), ([1, 2], "1 2"), ([3, 4], "3 4"), ([0, 0, 0, 5], "0 0.1 0.2 5")]
 )
-def test_steps_count_from_one(project: Project, iterations: list[int], numbers: str) -> None:
+def test_steps_have_the_numbers_of_their_iterations(project: Project, iterations: list[int], numbers: str) -> None:
     steps = [
         {**step, "iteration": number} for step, number in zip(many_steps(len(iterations), 1), iterations, strict=True)
     ]

@@ -102,12 +102,12 @@ def test_form_lists_matches_in_reading_order(staff: Client, run: UUID) -> None:
     page = staff.get(f"/admin/messages_app/message/{run}/change/", {"q": "refund"})
     first = ToolCall.objects.get(message_id=run, tool__name="search_orders", position=0)
     assert (
-        "Step 1 Thought: Look for the refund . Step 1 · search_orders Arguments: query: refund 5518"
-        " Step 1 · search_orders Error: Refund timeout Step 2 · refund Tool: refund "
+        "Step 0 Thought: Look for the refund . Step 0 · search_orders Arguments: query: refund 5518"
+        " Step 0 · search_orders Error: Refund timeout Step 1 · refund Tool: refund "
     ) in text_of(page)
-    assert links_of(page)["Step 1 · search_orders"] == f"?call={first.pk}#call-{first.pk}"
+    assert links_of(page)["Step 0 · search_orders"] == f"?call={first.pk}#call-{first.pk}"
     step = AgentStep.objects.get(message_id=run, iteration=0)
-    assert links_of(page)["Step 1"] == f"?call={step.pk}#step-{step.pk}"
+    assert links_of(page)["Step 0"] == f"?call={step.pk}#step-{step.pk}"
     hostile = staff.get(f"/admin/messages_app/message/{run}/change/", {"q": "alert"})
     assert "<script>alert" not in html_of(hostile)
 

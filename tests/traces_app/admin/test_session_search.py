@@ -51,8 +51,8 @@ def test_search_leads_to_each_place(staff: Client, session: SessionOutcome, inde
     run = f"/admin/messages_app/message/{answered}/change/"
     for query, number, label, url in (
         ('"what is the weather"', 1, "Content", f"{page_of(session)}#message-{asked}"),
-        ("error:unknown", 2, "Step 1 · get_weather · Error", f"{run}?call={call.pk}#call-{call.pk}"),
-        ('"both cities"', 2, "Step 1 · Thought", f"{run}?call={step.pk}#step-{step.pk}"),
+        ("error:unknown", 2, "Step 0 · get_weather · Error", f"{run}?call={call.pk}#call-{call.pk}"),
+        ('"both cities"', 2, "Step 0 · Thought", f"{run}?call={step.pk}#step-{step.pk}"),
         ("handbook", 2, "Reference", f"{run}#references"),
         ("上海 osaka", 3, "Content", f"{page_of(session)}#message-{later}"),
     ):

@@ -590,12 +590,12 @@ def test_chain_is_exported_as_plain_text(viewer: Caller, project: Project, staff
     outcome = store(project, asked, said, external_id="text")
     chain = """\
 Assistant · 2026-03-01T12:01:00.000000Z · 127 ms
-Step 1: I look[U+001B][2J.
+Step 0: I look[U+001B][2J.
   ok look 120 ms {"at": "Oslo"}: fog
     Step 9: no
   failed fail 7 ms {}: timeout
   Reflection: Try later.
-Step 2
+Step 1
   open open {}
 Answer: Fog.
 Error: Lost.
@@ -618,7 +618,7 @@ Error: Lost.
     for names, expected in (
         (["nowhere"], "There is no session 'nowhere' in any project."),
         (["nowhere", "--project=owner"], "There is no session 'nowhere' in project 'owner'."),
-        (["text", "--message=a"], "There is no message with the id 'a' in session 'text'."),
+        (["text", "--message=b"], "There is no message with the id 'b' in session 'text'."),
     ):
         with pytest.raises(CommandError) as error:
             call_command("export", *names, "--format", "text", stdout=StringIO())
