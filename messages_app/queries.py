@@ -83,23 +83,37 @@ def find_session_in(
 def find_message(
     db: Database, scope: ProjectScope, name: str, session: FoundSession | None, *, deleted: bool = False
 ) -> FoundMessage:
-    """Return the message whose id is `name`, of a session that is not deleted, in `session` if given.
+    """Return the message whose id, or otherwise external id, is `name`, of a session that is not deleted, in `session` if given.
 
-    With `deleted` return a message that was deleted individually, otherwise one that is not deleted. Raise NotFound.
+    With `deleted` return a message that was deleted individually, otherwise one that is not deleted. Raise NotFound, and
+    Conflict if several sessions have a message of this external id.
     """
     message_id = as_uuid(name)
     rows = (
         db.rows(Message.with_deleted)
         .visible_to(scope)
+        .order_by()
         .filter(deleted_at__isnull=not deleted, session__deleted_at__isnull=True)
+        .values_list("id", "project_id", "session_id")
     )
-    row = rows.filter(pk=message_id).values_list("id", "project_id", "session_id").first() if message_id else None
-    if row is None or (session is not None and row[2] != session.pk):
+    if session is not None:
+        rows = rows.filter(session_id=session.pk)
+    found = list(rows.filter(pk=message_id)) if message_id is not None else []
+    if not found and name and "\x00" not in name:
+        found = list(rows.filter(external_id=name)[:2])
+    if len(found) > 1:
+        raise Conflict(
+            _(
+                "Several sessions have a message with this external id. Name its session, too, or use the id of the message."
+            ),
+            code="ambiguous_message",
+        )
+    if not found:
         raise NotFound(
             _("There is no deleted message with this id.") if deleted else _("There is no message with this id."),
             code="message_not_found",
         )
-    message = FoundMessage(*row)
+    message = FoundMessage(*found[0])
     note_objects(db.actor, "message", [message.pk], project_id=message.project_id)
     return message
 

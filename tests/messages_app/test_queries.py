@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -14,7 +16,7 @@ from access_app.models import Project
 from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app.models import Message, Session
 from messages_app.queries import Among, FoundMessage, FoundSession, as_uuid, find_message, find_session, sessions
-from tests.traces_app.conftest import question, store
+from tests.traces_app.conftest import answer, question, store
 from tracesite_sdk.records import ids
 
 
@@ -122,6 +124,28 @@ def test_message_is_found_only_in_its_session_and_state(project: Project, strang
     for name in ("", "x", "\x00", str(here.pk)):
         with pytest.raises(NotFound):
             find_message(primary, own, name, None)
+
+
+def test_message_is_found_by_its_external_id(project: Project, stranger: Project) -> None:
+    for owner, name in ((project, "one"), (project, "two"), (stranger, "one")):
+        store(owner, question(external_id="q"), answer(external_id=f"a-{name}"), external_id=name)
+    own = ProjectScope(frozenset({project.pk}))
+    one = Session.objects.get(project=project, external_id="one")
+    within = FoundSession(one.pk, project.pk)
+
+    def found(name: str, session: FoundSession | None = None) -> UUID:
+        return find_message(primary, own, name, session).pk
+
+    assert found("a-one") == found("a-one", within) == Message.objects.get(session=one, external_id="a-one").pk
+    assert found("q", within) == Message.objects.get(session=one, external_id="q").pk
+    with pytest.raises(Conflict) as error:
+        found("q")
+    assert error.value.code == "ambiguous_message"
+    with pytest.raises(NotFound):
+        found("a-two", within)
+    # An id takes precedence over an external id of the same text.
+    store(project, question(external_id=str(found("a-one"))), external_id="three")
+    assert found(str(found("a-one"))) == found("a-one")
 
 
 def test_sessions_keep_the_given_order_without_missing_ones(project: Project) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, get_args
 
+from django.core.validators import EMPTY_VALUES
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import MD5, Cast
@@ -35,7 +36,7 @@ from messages_app.http.filters import (
     with_errors,
 )
 from messages_app.models import Message, MessageQuerySet, Session
-from messages_app.queries import FoundSession
+from messages_app.queries import FoundSession, as_uuid
 from messages_app.sql.batch import LIST_MS, Query, fetch
 from messages_app.sql.pagination import EVERY_ID, IdRange, ListRows
 from traces_app.ingest.tool_ids import find_tools
@@ -111,6 +112,18 @@ def _take(values: dict[str, Any], *names: str) -> dict[str, Any]:
 def slower_than(messages: Rows, _name: str, seconds: Decimal) -> Rows:
     """Return the messages that took longer."""
     return messages.filter(duration_ms__gt=1000 * seconds)
+
+
+class MessageFilter(TextFilter):
+    """A message by its id or external id, of which several sessions may have the same."""
+
+    def filter(self, qs: Rows, value: str) -> Rows:
+        if value in EMPTY_VALUES:
+            return qs
+        named = Q(external_id=value)
+        if (key := as_uuid(value)) is not None:
+            named |= Q(pk=key)
+        return qs.filter(message_id__in=Message.with_deleted.order_by().filter(named).values("pk"))
 
 
 # --- Sets of filters --------------------------------------------------------------------------------------------------
@@ -219,7 +232,7 @@ class CallFilterSet(ListFilterSet):
     status = WordFilter(words=ToolCall.Status.values, help_text="The status of the call; pending: no result yet.")
     call_id = TextFilter(help_text="The id given by the model; several calls may have the same.")
     session = NameFilter(help_text=_SESSION)
-    message = UuidFilter("message_id", help_text="Calls of this message.")
+    message = MessageFilter(help_text="Calls of the message with this id or external id.")
     parent = UuidFilter("parent_id", help_text="Calls started by the call with this `uuid`.")
     error_group = TextFilter(help_text="Failed calls of this group of errors: an `id` of `/errors/`.")
     model = TextFilter(help_text="Calls in steps of this model, as recorded.")
@@ -366,7 +379,7 @@ class ScoreFilterSet(ListFilterSet):
     min_value = NumberFilter("number", "gte", help_text="Inclusive; yes counts as 1, no as 0.")
     max_value = NumberFilter("number", "lte", help_text="Inclusive; yes counts as 1, no as 0.")
     session = NameFilter(help_text=f"{_SESSION} With the scores of its messages and calls.")
-    message = UuidFilter("message_id", help_text="Scores of this message and its calls.")
+    message = MessageFilter(help_text="Scores of the message with this id or external id, and of its calls.")
     call = UuidFilter("call_id", help_text="Scores of the call with this `uuid`.")
     trace_id = UuidFilter("trace_id", help_text="Scores of this trace, arrived or not.")
     external_id = TextFilter(help_text="The producer's id.")

@@ -108,14 +108,16 @@ def _find(request: Request, scope: ProjectScope, side: str) -> Message | Session
     name = request.query_params.get(side, "")
     if not name:
         raise InvalidInput(_("Give the id of a message or a session."), field=side)
+    # Sessions first, because messages often have short external ids.
     try:
-        return db.rows(Message.objects).only(*_FACTS_OF_MESSAGE).get(pk=find_message(db, scope, name, None).pk)
-    except NotFound:
-        return (
-            db.rows(Session.objects)
-            .only("external_id", "metadata", *_FACTS_OF_SESSION)
-            .get(pk=find_session_here(db, scope, name, field=side).pk)
-        )
+        session = find_session_here(db, scope, name, field=side)
+    except NotFound as missing:
+        try:
+            message = find_message(db, scope, name, None)
+        except NotFound:
+            raise missing from None
+        return db.rows(Message.objects).only(*_FACTS_OF_MESSAGE).get(pk=message.pk)
+    return db.rows(Session.objects).only("external_id", "metadata", *_FACTS_OF_SESSION).get(pk=session.pk)
 
 
 def _messages(db: Database, side: Message | Session) -> Sequence[UUID]:

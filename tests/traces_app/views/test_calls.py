@@ -67,7 +67,9 @@ def test_calls_are_filtered(
 
 def test_calls_of_a_message_and_of_a_parent(viewer: Caller, weather: SessionOutcome) -> None:
     message = str(weather.messages[1].id)
-    assert len(viewer.get("tool-calls/", message=message).results) == 4
+    for name in (message, "a1"):
+        assert len(viewer.get("tool-calls/", message=name).results) == 4
+    assert viewer.get("tool-calls/", message="q1").results == []
     (outer,) = viewer.get("tool-calls/", call_id="call_c").results
     assert call_ids(viewer.get("tool-calls/", parent=outer["uuid"]).results) == ["call_d"]
 
@@ -82,7 +84,7 @@ def test_only_the_fields_that_are_asked_for_are_answered(viewer: Caller, weather
     ("query", "error"),
     [
         ("session=none", (404, "session_not_found", "session")),
-        ("message=m1", (400, "invalid_input", "message")),
+        ("message=%00", (400, "invalid_input", "message")),
         ("status=failed", (400, "invalid_input", "status")),
         ("before_time=2026-03-01T12:00:00Z", (400, "invalid_input", "before_time")),
         ("page=1", (400, "invalid_input", "page")),

@@ -540,6 +540,26 @@ def test_unfinished_message_grows_and_is_completed(owner: Caller, weather: Sessi
 # --- Deleting and restoring ------------------------------------------------------------------------------------------
 
 
+def test_message_is_named_by_its_external_id(
+    owner: Caller, viewer: Caller, project: Project, weather: SessionOutcome
+) -> None:
+    whole = viewer.get(f"messages/{weather.messages[1].id}/").json
+    for path in ("messages/a1/", "sessions/weather/messages/a1/"):
+        assert viewer.get(path).json == whole
+    assert viewer.get("messages/a1/similar/").status == 200
+    assert owner.patch("messages/a1/", {"version": 1, "content": "Rain."}).json["content"] == "Rain."
+    assert viewer.get("sessions/weather/export/?format=text&message=a1").body.endswith(b"Answer: Rain.\n")
+    assert viewer.get("compare/", left="a1", right="q1").json["left"] == whole["id"]
+    assert [score["name"] for score in viewer.get("scores/", message="a1").results] == []
+    assert owner.post("scores/", {"name": "helpful", "value": True, "message_id": "a1"}).status == 201
+    assert [score["name"] for score in viewer.get("scores/", message="a1").results] == ["helpful"]
+    store(project, question(external_id="a1"), external_id="other")
+    assert viewer.get("messages/a1/").error == (409, "ambiguous_message", None)
+    assert viewer.get("sessions/weather/messages/a1/").json["id"] == whole["id"]
+    assert owner.delete("sessions/weather/messages/a1/").status == 204
+    assert owner.post("sessions/weather/messages/a1/restore/").status == 200
+
+
 @pytest.mark.parametrize("path", ["messages/{}/", "sessions/weather/messages/{}/"])
 def test_message_is_deleted_once_and_restored_whole(owner: Caller, weather: SessionOutcome, path: str) -> None:
     path = path.format(weather.messages[1].id)
