@@ -28,6 +28,7 @@ from messages_app.admin.filters import (
     SessionNameFilter,
     TextListFilter,
     WordListFilter,
+    YesNoListFilter,
     ids_of_page,
 )
 from messages_app.models import Message
@@ -223,6 +224,12 @@ class CallStatusFilter(WordListFilter):
     parameter_name = "status"
     filter_set = CallFilterSet
     words: ClassVar[Any] = dict(ToolCall.Status.choices)
+
+
+class CallReflectionFilter(YesNoListFilter):
+    title = gettext_lazy("reflection")
+    parameter_name = "has_reflection"
+    filter_set = CallFilterSet
 
 
 class CallDurationFilter(DurationFilter):

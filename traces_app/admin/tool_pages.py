@@ -233,6 +233,7 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
     kept = {**filters.given, **period.given}
     of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
     read = (tool.pk, period.ids, filters.which)
+    links = filters.links_of(tool, period.given)
     errors, failed_read = frequent_errors(in_project, {"tool": tool.name}, period.ids, of_tool)
     return {
         **page_filters(period, kept, {}, "", ""),
@@ -247,6 +248,8 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
         "slow_arguments": _within_limit(db, lambda: tool_examples.slow_arguments(db, *read)),
         "slow_runs": _within_limit(db, lambda: _named(db, tool_examples.slow_runs(db, *read))),
         "repeated": _within_limit(db, lambda: tool_examples.repeated(db, *read)),
+        "reflections": _within_limit(db, lambda: tool_examples.reflections(db, *read)),
+        "reflections_url": f"{links[0]}&has_reflection=true" if links else "",
         "calls_read": tool_examples.CALLS_READ,
     }
 

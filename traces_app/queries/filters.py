@@ -126,6 +126,11 @@ class MessageFilter(TextFilter):
         return qs.filter(message_id__in=Message.with_deleted.order_by().filter(named).values("pk"))
 
 
+def with_reflection(calls: Rows, _name: str, value: bool) -> Rows:
+    """Return the calls with a reflection, or the others."""
+    return calls.exclude(reflection="") if value else calls.filter(reflection="")
+
+
 # --- Sets of filters --------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +248,9 @@ class CallFilterSet(ListFilterSet):
     max_score = NumberFilter(help_text=_SCORE)
     min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
     max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
+    has_reflection = YesNoFilter(
+        method=with_reflection, help_text="true: calls whose result the agent has commented on; false: the others."
+    )
 
     rows = ToolCall.objects.all()
 

@@ -1,5 +1,5 @@
-"""Examples of a tool's calls in a range of times: slow ones, by arguments and runs, and repeated ones; tools that models were
-offered.
+"""Examples of a tool's calls in a range of times: slow ones, by arguments and runs, and repeated ones; what agents said of its
+results; tools that models were offered.
 
 Each reads a bounded number of calls, the newest ones of the range, so that a tool with millions of calls takes no longer.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -22,12 +23,12 @@ from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import is_alive
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.beginnings import Beginning
-from messages_app.sql.pagination import IdRange, newest_id
+from messages_app.sql.pagination import IdRange, ids_below, newest_id
 from messages_app.timestamps import instant_text
 from traces_app.models import Context, Tool, ToolCall
 from tracesite_sdk.records import ids
 
-from .schemas.tools import ToolExample, ToolExamples, UnusedTools
+from .schemas.tools import ToolExample, ToolExamples, ToolReflections, UnusedTools
 from .tool_statistics import ALL_CALLS, CallFilter, statistics
 
 CALLS_READ = 10_000
@@ -90,6 +91,7 @@ def examples(db: Database, tool_id: int, id_range: IdRange, which: CallFilter) -
                 _example(group.last_id, group.message_id, group.arguments, group.calls, None, None)
                 for group in repeated(db, tool_id, id_range, which)
             ],
+            reflections=reflections(db, tool_id, id_range, which),
             calls_read=CALLS_READ,
         )
 
@@ -183,17 +185,49 @@ def repeated(db: Database, tool_id: int, id_range: IdRange, which: CallFilter = 
     ]
 
 
+def reflections(db: Database, tool_id: int, id_range: IdRange, which: CallFilter = ALL_CALLS) -> ToolReflections:
+    """Return how often agents commented on results of the tool, among its newest CALLS_READ calls, and whether its next call in
+    the run succeeded, whatever `which` says of that one."""
+    calls, id_range = _newest_range(db, tool_id, id_range, which)
+    commented = list(
+        _calls(db, tool_id, id_range, which).exclude(reflection="").values_list("pk", "message_id", "status")
+    )
+    next_status: dict[UUID, str] = {}
+    if runs := {run for _call, run, _status in commented}:
+        in_runs = db.rows(ToolCall.objects).filter(tool_id=tool_id, message_id__in=runs, **ids_below(runs))
+        in_order = in_runs.order_by("message_id", "step__iteration", "step__ordinal", "position", "pk")
+        for (call, run, _status), (_next, next_run, status) in pairwise(
+            in_order.values_list("pk", "message_id", "status")[:CALLS_READ]
+        ):
+            if run == next_run:
+                next_status[call] = status
+    retries = [next_status[call] for call, _run, _status in commented if call in next_status]
+    return ToolReflections(
+        call_count=calls,
+        reflection_count=len(commented),
+        failure_count=sum(status == ToolCall.Status.ERROR for _call, _run, status in commented),
+        retried_count=len(retries),
+        retry_success_count=retries.count(ToolCall.Status.SUCCESS),
+    )
+
+
 _LAST = newest_id("pk")
 _ARGUMENTS = Beginning(Cast("args", TextField()), ARGUMENTS_CHARACTERS)
 
 
 def _newest(db: Database, tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[Any, Any]:
     """Return the newest CALLS_READ calls with the digest and the beginning of their arguments."""
-    newest = list(_calls(db, tool_id, id_range, which).order_by("-pk").values_list("pk", flat=True)[:CALLS_READ])
-    oldest = newest[-1] if len(newest) == CALLS_READ else None
-    return _calls(db, tool_id, id_range & IdRange(lower=oldest), which).annotate(
+    _count, id_range = _newest_range(db, tool_id, id_range, which)
+    return _calls(db, tool_id, id_range, which).annotate(
         digest=Func(Cast("args", TextField()), function="md5", output_field=TextField()), arguments=_ARGUMENTS
     )
+
+
+def _newest_range(db: Database, tool_id: int, id_range: IdRange, which: CallFilter) -> tuple[int, IdRange]:
+    """Return the number and the range of the newest CALLS_READ calls."""
+    newest = list(_calls(db, tool_id, id_range, which).order_by("-pk").values_list("pk", flat=True)[:CALLS_READ])
+    oldest = newest[-1] if len(newest) == CALLS_READ else None
+    return len(newest), id_range & IdRange(lower=oldest)
 
 
 def _calls(db: Database, tool_id: int, id_range: IdRange, which: CallFilter) -> QuerySet[ToolCall]:

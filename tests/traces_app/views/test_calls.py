@@ -54,6 +54,8 @@ def test_call_has_the_ids_of_session_message_and_step(viewer: Caller, weather: S
         ({"call_id": "call_d"}, ["call_d"]),
         ({"session": "weather"}, ["call_a", "call_b", "call_c", "call_d"]),
         ({"min_duration": "40", "max_duration": "60"}, ["call_a", "call_d"]),
+        ({"has_reflection": "true"}, ["call_b"]),
+        ({"has_reflection": "false"}, ["call_a", "call_c", "call_d"]),
         ({"created_after": "2026-03-01T12:00:00Z"}, ["call_a", "call_b", "call_c", "call_d"]),
         ({"created_before": "2026-03-01T12:00:00Z"}, []),
         ({"created_after": "2026-03-01T12:00:00.000000001Z"}, []),

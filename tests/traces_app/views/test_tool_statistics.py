@@ -127,6 +127,41 @@ def test_examples_show_where_a_tool_is_slow(viewer: Caller, project: Project) ->
     assert viewer.get("tools/examples/").error == (400, "invalid_input", "tool")
 
 
+def test_examples_tell_how_often_agents_corrected_themselves(viewer: Caller, project: Project) -> None:
+    def called(tool: str = "map", *, good: bool = True, reflection: str = "") -> dict[str, Any]:
+        result = {"output": "x"} if good else {"success": False, "error": "no"}
+        return {"name": tool, "args": {}, "result": result, "reflection": reflection or None}
+
+    steps = [
+        [called(good=False, reflection="Wrong city."), called("other", good=False)],
+        [called()],
+        [called(good=False, reflection="Wrong again.")],
+        [called(good=False)],
+        [called(reflection="Fine, and the last one.")],
+    ]
+    run = {"role": "assistant", "created_at": NOON, "agent_steps": [{"tool_calls": calls} for calls in steps]}
+    store(project, {**run, "external_id": "corrected"}, external_id="one")
+    store(project, message(called("other", reflection="Not this tool.")), external_id="two")
+    found = viewer.get("tools/examples/", tool="map").json["reflections"]
+    assert found == {
+        "call_count": 5,
+        "reflection_count": 3,
+        "failure_count": 2,
+        "retried_count": 2,
+        "retry_success_count": 1,
+    }
+    # The next call counts whatever its status.
+    failed = viewer.get("tools/examples/", tool="map", status="error").json["reflections"]
+    assert list(failed.values()) == [3, 2, 2, 2, 1]
+    assert list(viewer.get("tools/examples/", tool="other", session="one").json["reflections"].values()) == [
+        1,
+        0,
+        0,
+        0,
+        0,
+    ]
+
+
 def test_unused_tools_were_offered_and_not_called(viewer: Caller, project: Project) -> None:
     asked = {"tools": [{"name": "map"}, {"name": "=cmd"}], "messages": [{"role": "user", "content": "Where?"}]}
     store(project, message(agent_steps=[{"tool_calls": [{"name": "map"}], "input": asked}]))

@@ -95,8 +95,20 @@ class ToolExample(Resource, frozen=True):
     """Milliseconds; null if unknown."""
 
 
+class ToolReflections(Resource, frozen=True):
+    """How often an agent commented on the result of a tool, and what became of the next call of the tool in the run."""
+
+    call_count: Annotated[Count, Meta(description="The calls that were read.")]
+    reflection_count: Annotated[Count, Meta(description="Those with a reflection.")]
+    failure_count: Annotated[Count, Meta(description="Of these, the ones that had failed.")]
+    retried_count: Annotated[
+        Count, Meta(description="Of those with a reflection, the ones after which the run called the tool again.")
+    ]
+    retry_success_count: Annotated[Count, Meta(description="Of these, the ones whose next call succeeded.")]
+
+
 class ToolExamples(Resource, frozen=True):
-    """The slowest calls of a tool, and its repeated calls; at most 10 of each."""
+    """The slowest calls of a tool, and its repeated calls, at most 10 of each; and figures about reflections."""
 
     slowest: Annotated[list[ToolExample], Meta(description="The slowest calls of the range.")]
     arguments: Annotated[list[ToolExample], Meta(description="The arguments with which it took most time.")]
@@ -104,8 +116,12 @@ class ToolExamples(Resource, frozen=True):
     repeated: Annotated[
         list[ToolExample], Meta(description="The messages that called it most often with the same arguments.")
     ]
+    reflections: ToolReflections
     calls_read: Annotated[
-        Count, Meta(description="`arguments`, `runs` and `repeated` are those of the newest calls, at most so many.")
+        Count,
+        Meta(
+            description="`arguments`, `runs`, `repeated` and `reflections` are those of the newest calls, at most so many."
+        ),
     ]
 
 
