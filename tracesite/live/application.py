@@ -1,4 +1,4 @@
-"""The ASGI application of /live/ws, /live/sse and the live routes of foreign APIs.
+"""The ASGI application of /live/ws (for WebSockets also /), /live/sse and the live routes of foreign APIs.
 
 With a single process, all other paths go to the WSGI application; otherwise they are not found.
 """
@@ -40,6 +40,8 @@ def application(live: Live, elsewhere: Application | None) -> Application:
             return
         handlers: dict[tuple[str, str], LiveHandler] = {
             ("websocket", "/live/ws"): serve_socket,
+            # Monitors connect to ws://host:port.
+            ("websocket", "/"): serve_socket,
             ("http", "/live/sse"): stream,
         }
         if foreign:

@@ -178,6 +178,15 @@ class Live:
         client.urgent.append(message_of("waiting", name))
         client.wake.set()
 
+    def unsubscribe(self, client: Client, name: str) -> None:
+        """Let go of the session that the client has named so, if it follows or awaits one."""
+        if name in client.waits:
+            self.waits.remove(client.waits[name])
+        for session_id, (subscription, _viewer) in list(client.subscriptions.items()):
+            if subscription.name == name:
+                self.hub.leave(subscription)
+                del client.subscriptions[session_id]
+
     async def _follow(
         self, client: Client, viewer: Viewer, session_id: UUID, project_id: int, name: str, after: int, field: str
     ) -> None:
@@ -266,7 +275,7 @@ class Live:
                     break
                 yield message
                 if message.kind == "session_deleted":
-                    del client.subscriptions[session_id]
+                    client.subscriptions.pop(session_id, None)
 
     # --- Disconnecting --------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""WebSocket at /live/ws: a client sends `{"type": "subscribe", "sessionId": ..., "after"?, "apiKey"?}` once per session.
+"""WebSocket at /live/ws: a client sends `{"type": "subscribe", "sessionId": ..., "after"?, "apiKey"?}` once per session, and
+`{"type": "unsubscribe", "sessionId": ...}` to let go of it.
 
 Other messages and unknown fields are ignored.
 """
@@ -109,8 +110,11 @@ async def _listen(live: Live, client: Client, receive: Any) -> None:
             fields = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        if isinstance(fields, dict) and fields.get("type") == "subscribe":
-            await _subscribe(live, client, fields)
+        match fields:
+            case {"type": "subscribe"}:
+                await _subscribe(live, client, fields)
+            case {"type": "unsubscribe", "sessionId": str(name)}:
+                live.unsubscribe(client, name)
 
 
 async def _subscribe(live: Live, client: Client, fields: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ import pytest
 
 from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
-from benchmarks.live.viewer import Closed, Refused
+from benchmarks.live.viewer import Closed, Refused, WebSocket
 
 from .conftest import Viewers, another_key, hear, hear_events, inode_of, until_closed
 
@@ -75,6 +76,43 @@ def test_events_reach_subscribers_of_their_session_only(
     other.does(database, {"of": "other"})
     for viewer in (both, single):
         assert hear(viewer, "monitor_event")["event"]["data"] == {"of": "other"}
+
+
+def test_client_lets_go_of_one_of_its_sessions(
+    key: dict[str, str], agents: Callable[[], Agent], database: Database, viewers: Viewers
+) -> None:
+    one, other = agents(), agents()
+    viewer = viewers.socket(key)
+    for agent in (one, other):
+        viewer.subscribe(agent.external_id)
+        hear(viewer, "session_update")
+    viewer.subscribe("not yet")
+    hear(viewer, "waiting")
+    viewer.say({"type": "unsubscribe", "sessionId": one.external_id})
+    viewer.say({"type": "unsubscribe", "sessionId": "not yet"})
+    viewer.say({"type": "unsubscribe", "sessionId": "never followed"})
+    viewer.say({"type": "unsubscribe"})
+    # The answer to a later message: the ones before it were read.
+    viewer.subscribe(7)  # type: ignore[arg-type]
+    hear(viewer, "error")
+    one.does(database, {"of": "one"})
+    other.does(database, {"of": "other"})
+    assert hear(viewer, "monitor_event")["event"]["data"] == {"of": "other"}
+    viewer.subscribe(one.external_id)
+    assert hear(viewer, "monitor_event")["event"]["data"] == {"of": "one"}
+
+
+def test_socket_is_at_the_root_too(
+    key: dict[str, str], agent: Agent, database: Database, viewers: Viewers, port: int
+) -> None:
+    viewer = WebSocket(port, key, path="/")
+    viewers.connected.append(viewer)
+    viewer.subscribe(agent.external_id)
+    agent.does(database, {"n": 1})
+    assert hear_events(viewer, 1) == [1]
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as client:
+        client.request("GET", "/")
+        assert client.getresponse().status == 302
 
 
 def test_subscription_starts_at_beginning_or_after_number(
