@@ -24,6 +24,8 @@ _MOST_LABELS = 5
 _FILLED = 0.8
 """The part of the width of a slot that its bar has."""
 _DAY = timedelta(days=1)
+_CHARACTER, _NOW = 7, 28
+"""Room for a character of a label of the time axis, in a wide font, and for the word at its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +146,7 @@ def chart_of(
         bars=bars,
         lines=[line for line in drawn if line.points],
         levels=[Mark(at=round(BOTTOM - room * part, 2), label=label(part * top)) for part in (0, 0.5, 1)],
-        times=_times(places),
+        times=_times(places, RIGHT - _NOW if is_open else RIGHT),
         since=_since(places, since),
         width=round(width, 2),
         inner_width=round(_FILLED * width, 2),
@@ -229,14 +231,16 @@ def _part(y: float, height: float, kind: str, words: str, url: str) -> Part:
     return Part(y=round(y, 2), height=round(height, 2), kind=kind, words=words, url=url)
 
 
-def _times(places: Mapping[datetime, float]) -> list[Mark]:
-    """Return the labels of the time axis, at round times where there are enough of them."""
+def _times(places: Mapping[datetime, float], right: float) -> list[Mark]:
+    """Return the labels of the time axis, which ends at `right`, at round times where there are enough of them."""
     begins = [timezone.localtime(begin) for begin in places]
     length = max(places) - min(places)
     if length > _DAY * 400:
         form, is_round = "%Y-%m", [begin.month == 1 for begin in begins]
     elif length > _DAY * 2:
-        form, is_round = "%m-%d", [begin.hour < 6 for begin in begins]
+        days = [begin.date() for begin in begins]
+        is_first = [not at or days[at - 1] != day for at, day in enumerate(days)]
+        form, is_round = "%m-%d", [first and begin.hour < 6 for first, begin in zip(is_first, begins, strict=True)]
     else:
         form, is_round = "%H:%M", [begin.hour % 6 == 0 and begin.minute == 0 for begin in begins]
         if sum(is_round) < 3:
@@ -245,8 +249,13 @@ def _times(places: Mapping[datetime, float]) -> list[Mark]:
     chosen = chosen if len(chosen) > 1 else list(range(len(begins)))
     step = -(-len(chosen) // _MOST_LABELS)
     xs = list(places.values())
-    # The last place is that of "now".
-    return [Mark(at=xs[index], label=f"{begins[index]:{form}}") for index in chosen[::step] if xs[index] < RIGHT - 44]
+    marks: list[Mark] = []
+    for index in chosen[::step]:
+        mark = Mark(at=xs[index], label=f"{begins[index]:{form}}")
+        room = _CHARACTER * len(mark.label)
+        if mark.at + room <= right and (not marks or marks[-1].at + room <= mark.at):
+            marks.append(mark)
+    return marks
 
 
 def _since(places: Mapping[datetime, float], since: datetime | None) -> Mark | None:

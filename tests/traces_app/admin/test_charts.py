@@ -73,12 +73,24 @@ def test_one_large_value_is_cut_and_named() -> None:
 
 
 def test_times_are_labelled_where_they_are_round_in_the_zone_of_the_reader() -> None:
-    assert [mark.label for mark in drawn([1] * 24).times] == ["18:00", "00:00", "06:00", "12:00"]
+    assert [mark.label for mark in drawn([1] * 24).times] == ["18:00", "00:00", "06:00"]
     with timezone.override("Asia/Shanghai"):
         assert [mark.label for mark in drawn([1] * 24).times] == ["00:00", "06:00", "12:00", "18:00"]
         assert name_of(BEGIN, HOUR) == "2026-03-02 00:00"
     assert [mark.label for mark in drawn([1] * 28, 6 * HOUR).times][:3] == ["03-02", "03-04", "03-06"]
     assert [mark.label for mark in drawn([1] * 60, timedelta(minutes=1)).times][:3] == ["16:00", "16:15", "16:30"]
+
+
+@pytest.mark.parametrize("step", [timedelta(minutes=1), HOUR, 6 * HOUR, 24 * HOUR])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_labels_of_times_leave_room_for_each_other(step: timedelta, zone: str) -> None:
+    with timezone.override(zone):
+        for count in range(2, 63):
+            marks = drawn([1] * count, step).times
+            ends = [mark.at + 7 * len(mark.label) for mark in marks]
+            # At the right end is the word "now".
+            assert all(end <= at for end, at in zip(ends, [*(mark.at for mark in marks[1:]), 288], strict=True)), count
+            assert marks, count
 
 
 def test_mark_since_stands_at_its_slot() -> None:
