@@ -41,6 +41,7 @@ from access_app.readable_pages import leave_out, note_databases, readable
 from access_app.request_database import database, use_alias
 from access_app.visibility import visible_to
 from messages_app.safe_text import one_line
+from messages_app.sql.batch import time_limit
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, QuerySetKeys
 
 from .api_list import ApiList
@@ -69,7 +70,6 @@ from .row_pages import (
     read_rows,
     read_rows_by_time,
     read_sorted,
-    time_limit,
 )
 from .saved_views import SavedViews
 from .selection import BulkActions

@@ -161,16 +161,6 @@ def page_number(cursor: str | None) -> int:
 
 
 @contextmanager
-def time_limit(db: Database, milliseconds: int) -> Iterator[None]:
-    """Stop each query of the block that takes longer: it raises django.db.OperationalError, see `was_stopped`."""
-    with db.read_transaction(), db.read_cursor() as cursor:
-        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
-        yield
-        # Within a longer transaction the limit would outlive the block.
-        cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
-
-
-@contextmanager
 def nested_loops(db: Database) -> Iterator[None]:
     """Let the statements of the block look up joined rows one by one: for few rows by primary key, in a transaction.
 

@@ -109,14 +109,23 @@ def copied(db: Database, query: Query, *, at_most_ms: int) -> bytes:
 
 
 @contextmanager
+def time_limit(db: Database, milliseconds: int) -> Iterator[None]:
+    """Stop each query of the block that takes longer: it raises django.db.OperationalError, see `was_stopped`."""
+    is_outermost = not db.read_connection.in_atomic_block
+    with db.read_transaction(), db.read_cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
+        yield
+        if not is_outermost:
+            # The limit would outlive the block.
+            cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
+
+
+@contextmanager
 def limited(db: Database, milliseconds: int) -> Iterator[None]:
     """Limit the time of each query of the block. Raise InvalidInput, `too_slow`, if one takes longer."""
     try:
-        with db.read_transaction(), db.read_cursor() as cursor:
-            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
+        with time_limit(db, milliseconds):
             yield
-            # Within a longer transaction the limit would outlive the block.
-            cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
     except OperationalError as error:
         if not was_stopped(error):
             raise

@@ -27,13 +27,13 @@ from access_app.readable_pages import is_some_away, readable_on_page
 from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.admin.filters import CreatedFilter, readable_projects, scope_of_page
-from messages_app.admin.row_pages import time_limit
 from messages_app.models import Message
+from messages_app.sql.batch import time_limit
 from messages_app.waiting import waiting_words
 from traces_app.maintenance.retention import NextRemoval, next_removals
 from traces_app.queries import intake, overview
 from traces_app.queries import overview_sums as sums
-from traces_app.queries.overview import Period
+from traces_app.queries.overview import Period, Totals
 from traces_app.queries.runs.outcome import quiet_since
 from traces_app.queries.storage import Storage, storage
 from tracesite_sdk.records import ids
@@ -123,7 +123,6 @@ def home(request: HttpRequest) -> dict[str, Any]:
             "day_of_newest": f"?{urlencode({**kept, **_times(_day_of(newest[1]))})}",
             "is_counted": changes is not None,
             **_lists(readable, period, changes or []),
-            "slow_runs": _slow_runs(readable, period),
             "intake": _intake(readable, period),
             "storage": _storage(readable) if is_operator else None,
             "is_operator": is_operator,
@@ -162,17 +161,24 @@ def _chosen_period(
 
 
 def _activity(readable: Readable, period: Period, kept: dict[str, str]) -> dict[str, Any]:
-    """Return the totals and the charts. A chart is None if its figures took too long to read."""
+    """Return the totals, the charts and the slowest runs. A chart is None if its figures took too long to read."""
     width = width_of(period, most=_BARS)
     rows = RowsOf(period, kept)
-    buckets = _sum(readable, lambda db, scope: overview.activity(db, scope, period, width), sums.activity_of)
+
+    def read(db: Database, scope: ProjectScope) -> tuple[list[Totals], list[Message]]:
+        return overview.activity(db, scope, period, width), overview.slow_runs(db, scope, period)
+
+    parts = _parts(readable, read)
     uses = _sum(readable, lambda db, scope: overview.models_used(db, scope, period, width), sums.uses_of)
-    if buckets is None:
-        return {"total": None}
+    if parts is None:
+        return {"total": None, "slow_runs": None}
+    buckets = sums.activity_of([totals for totals, _slow in parts])
+    slow = sums.slow_runs_of([runs for _totals, runs in parts])
     models = None if uses is None else overview.whole_use(use for part in uses.values() for use in part)
     legend = None if models is None else legend_of(models)
     return {
         "total": overview.total_of(period, buckets),
+        "slow_runs": [{"run": run, "name": session_name(run.session)} for run in slow],
         "runs_chart": runs_chart(buckets, rows),
         "calls_chart": calls_chart(buckets, rows),
         "tokens_chart": tokens_chart(buckets, rows),
@@ -219,11 +225,6 @@ def _lists(readable: Readable, period: Period, changed: Sequence[ToolRow]) -> di
         ],
         **_open_runs(sums.open_runs_of([part[2] for part in parts])),
     }
-
-
-def _slow_runs(readable: Readable, period: Period) -> list[dict[str, Any]] | None:
-    runs = _sum(readable, lambda db, scope: overview.slow_runs(db, scope, period), sums.slow_runs_of)
-    return None if runs is None else [{"run": run, "name": session_name(run.session)} for run in runs]
 
 
 def _open_runs(found: overview.OpenRuns) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from urllib.parse import urlencode
 
 from django.contrib.humanize.templatetags.humanize import intcomma
@@ -41,16 +42,24 @@ class RowsOf:
     """The parameters of the page that the links keep."""
 
     def runs(self, bucket: Totals, **filters: str) -> str:
-        return self._url("messages_app_message", bucket, role=Message.Role.ASSISTANT, **filters)
+        return self._url(self._runs_url, bucket, role=Message.Role.ASSISTANT, **filters)
 
     def calls(self, bucket: Totals, **filters: str) -> str:
-        return self._url("traces_app_toolcall", bucket, **filters)
+        return self._url(self._calls_url, bucket, **filters)
 
-    def _url(self, rows: str, bucket: Totals, **filters: str) -> str:
+    @cached_property
+    def _runs_url(self) -> str:
+        return reverse("admin:messages_app_message_changelist")
+
+    @cached_property
+    def _calls_url(self) -> str:
+        return reverse("admin:traces_app_toolcall_changelist")
+
+    def _url(self, url: str, bucket: Totals, **filters: str) -> str:
         times = {"created_after": parameter_of(max(bucket.begin, self.period.begin))}
         if not (self.period.is_open and bucket.end >= self.period.end):
             times["created_before"] = parameter_of(min(bucket.end, self.period.end))
-        return f"{reverse(f'admin:{rows}_changelist')}?{urlencode({**filters, **times, **self.kept})}"
+        return f"{url}?{urlencode({**filters, **times, **self.kept})}"
 
 
 def width_of(period: Period, *, most: int) -> Width:

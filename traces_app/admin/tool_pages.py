@@ -24,10 +24,10 @@ from access_app.readable_pages import readable_on_page
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.filters import readable_projects, scope_of_page
-from messages_app.admin.row_pages import time_limit
 from messages_app.models import Message
 from messages_app.queries import find_session_in
 from messages_app.safe_text import duration, share
+from messages_app.sql.batch import time_limit
 from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples

@@ -198,8 +198,9 @@ def newest_tools(readable: Readable) -> tuple[Parts[Sequence[Tool]], bool]:
 
 
 def newest(db: Database, scope: ProjectScope) -> QuerySet[Tool]:
-    """Return the tools, the newest first, with their projects."""
-    return visible_to(db.rows(Tool.objects).select_related("project").exclude(name=""), scope).order_by("-pk")
+    """Return the tools, the newest first, with their names and the slugs of their projects."""
+    named = db.rows(Tool.objects).exclude(name="").select_related("project").only("name", "project__slug")
+    return visible_to(named, scope).order_by("-pk")
 
 
 def compared(
@@ -211,17 +212,14 @@ def compared(
     at_most_ms: int = LIST_MS,
 ) -> Compared | None:
     """Return the statistics of a period and of the one before it; None if counting the calls took too long."""
+    ranges = [period.ids, before] if (before := period.before) is not None else [period.ids]
     try:
-        now, before = (
-            statistics_in(tools, ids_, which=which, with_histograms_of_steps=with_steps, at_most_ms=at_most_ms)
-            if ids_ is not None
-            else None
-            for ids_ in (period.ids, period.before)
+        now, *others = statistics_in(
+            tools, ranges, which=which, with_histograms_of_steps=with_steps, at_most_ms=at_most_ms
         )
     except InvalidInput:
         return None  # it took too long
-    assert now is not None, "a period has a range of times"
-    return Compared(now=now, before=before)
+    return Compared(now=now, before=others[0] if others else None)
 
 
 def rows_of(

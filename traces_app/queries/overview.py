@@ -209,14 +209,14 @@ def slow_runs(db: Database, scope: ProjectScope, period: Period) -> list[Message
 
 
 def open_runs(db: Database, scope: ProjectScope) -> OpenRuns:
-    """Return the runs that are not complete: three statements, and one if any waits."""
+    """Return the runs that are not complete: one statement, one if any works, and two if any waits."""
     rows = visible_to(db.rows(Message.objects).filter(role=Message.Role.ASSISTANT, is_completed=False), scope).order_by(
         "pk"
     )
     counts = rows.order_by().aggregate(running=Count("pk", filter=~WAITS), waiting=Count("pk", filter=WAITS))
     runs = OpenRuns(**counts)
-    runs.running_rows = list(_listed(rows.exclude(WAITS)))
-    runs.waiting_rows = list(_listed(rows.filter(WAITS)))
+    runs.running_rows = list(_listed(rows.exclude(WAITS))) if runs.running else []
+    runs.waiting_rows = list(_listed(rows.filter(WAITS))) if runs.waiting else []
     runs.pending_calls = waiting_calls(db, [row.pk for row in runs.waiting_rows])
     return runs
 

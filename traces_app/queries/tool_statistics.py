@@ -304,56 +304,84 @@ def statistics(
     `with_histograms_of_steps` also fills in the histograms of the steps, which is meant for a single tool.
     Raise InvalidInput if reading the calls takes longer than `at_most_ms`.
     """
-    with one_snapshot(db, read_only=True):
-        begin, end = _ends(db, project_ids, id_range)
-        step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
-        if which.is_stored:
-            rolled_until = _rolled_until(db)
-            changed = _changed_hours(db, project_ids, begin, end, rolled_until)
-        else:
-            rolled_until, changed = ids.EPOCH, []
-        spans = list(cover(begin, end, step, rolled_until, changed))
-        figures = _figures(tool_ids, spans, id_range, which, with_histograms_of_steps)
-        (rows,) = fetch(db, [figures], at_most_ms=at_most_ms)
-        by_tool = _by_tool(rows, step)
-        if few := [tool_id for tool_id, of_tool in by_tool.items() if of_tool.whole.calls <= FEW]:
-            (timed,) = fetch(db, [_durations(few, begin, end, id_range, which)], at_most_ms=at_most_ms)
-            _add_durations(by_tool, few, timed, step)
-    return ToolFigures(begin=begin, end=end, step=step, by_tool=by_tool)
+    reading = _Reading(db, tool_ids, project_ids, which, with_histograms_of_steps, at_most_ms)
+    (found,) = reading.figures([id_range])
+    return found
 
 
 def statistics_in(
     tools: Parts[Sequence[Tool]],
-    id_range: IdRange,
+    id_ranges: Sequence[IdRange],
     *,
     which: CallFilter = ALL_CALLS,
     with_histograms_of_steps: bool = False,
     at_most_ms: int = LIST_MS,
-) -> ToolFigures:
-    """Return the statistics of tools by their databases, at least one, as `statistics` does.
+) -> list[ToolFigures]:
+    """Return the statistics of tools by their databases, at least one, in each of several ranges, as `statistics` does.
 
     Each tool is in one database, so nothing is added up; but the steps have the same times in each.
     """
-    if not tools.is_one and id_range.lower is None:
-        begins = tools.each(lambda db, own: _ends(db, _projects_of(own), id_range)[0])
-        id_range = IdRange(lower=ids.first_id_at(min(begins)), upper=id_range.upper)
+    if not tools.is_one:
+        id_ranges = [_with_beginning(tools, id_range) for id_range in id_ranges]
 
-    def of_each(db: Database, own: Sequence[Tool]) -> ToolFigures:
-        return statistics(
-            db,
-            [tool.pk for tool in own],
-            _projects_of(own),
-            id_range,
-            which=which,
-            with_histograms_of_steps=with_histograms_of_steps,
-            at_most_ms=at_most_ms,
-        )
+    def of_each(db: Database, own: Sequence[Tool]) -> list[ToolFigures]:
+        tool_ids = [tool.pk for tool in own]
+        reading = _Reading(db, tool_ids, _projects_of(own), which, with_histograms_of_steps, at_most_ms)
+        return reading.figures(id_ranges)
 
-    first, *others = tools.each(of_each)
-    if not others:
-        return first
-    by_tool = {tool_id: figures for part in (first, *others) for tool_id, figures in part.by_tool.items()}
-    return replace(first, end=max(part.end for part in (first, *others)), by_tool=by_tool)
+    return [_joined(parts) for parts in zip(*tools.each(of_each), strict=True)]
+
+
+def _with_beginning(tools: Parts[Sequence[Tool]], id_range: IdRange) -> IdRange:
+    if id_range.lower is not None:
+        return id_range
+    begins = tools.each(lambda db, own: _ends(db, _projects_of(own), id_range)[0])
+    return IdRange(lower=ids.first_id_at(min(begins)), upper=id_range.upper)
+
+
+def _joined(parts: Sequence[ToolFigures]) -> ToolFigures:
+    by_tool = {tool_id: figures for part in parts for tool_id, figures in part.by_tool.items()}
+    return replace(parts[0], end=max(part.end for part in parts), by_tool=by_tool)
+
+
+class _Reading(NamedTuple):
+    """The arguments of `statistics` without its range."""
+
+    db: Database
+    tool_ids: Sequence[int]
+    project_ids: Collection[int]
+    which: CallFilter
+    with_histograms_of_steps: bool
+    at_most_ms: int
+
+    def figures(self, id_ranges: Sequence[IdRange]) -> list[ToolFigures]:
+        """Return the statistics in each of several ranges, of one snapshot."""
+        db = self.db
+        with one_snapshot(db, read_only=True):
+            ends = [_ends(db, self.project_ids, id_range) for id_range in id_ranges]
+            rolled_until, changed = ids.EPOCH, []
+            if self.which.is_stored:
+                rolled_until = _rolled_until(db)
+                begin, end = min(begin for begin, _end in ends), max(end for _begin, end in ends)
+                changed = _changed_hours(db, self.project_ids, begin, end, rolled_until)
+            return [
+                self._figures_in(id_range, *both, rolled_until, changed)
+                for id_range, both in zip(id_ranges, ends, strict=True)
+            ]
+
+    def _figures_in(
+        self, id_range: IdRange, begin: datetime, end: datetime, rolled_until: datetime, changed: Sequence[datetime]
+    ) -> ToolFigures:
+        step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
+        spans = list(cover(begin, end, step, rolled_until, changed))
+        figures = _figures(self.tool_ids, spans, id_range, self.which, self.with_histograms_of_steps)
+        (rows,) = fetch(self.db, [figures], at_most_ms=self.at_most_ms)
+        by_tool = _by_tool(rows, step)
+        if few := [tool_id for tool_id, of_tool in by_tool.items() if of_tool.whole.calls <= FEW]:
+            durations = _durations(few, begin, end, id_range, self.which)
+            (timed,) = fetch(self.db, [durations], at_most_ms=self.at_most_ms)
+            _add_durations(by_tool, few, timed, step)
+        return ToolFigures(begin=begin, end=end, step=step, by_tool=by_tool)
 
 
 def _projects_of(tools: Sequence[Tool]) -> set[int]:

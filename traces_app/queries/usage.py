@@ -7,10 +7,8 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import BigIntegerField, Case, CharField, Count, F, Q, Sum, TextField, Value, When
-from django.db.models.fields.json import KeyTransform
-from django.db.models.functions import Cast, Coalesce, TruncDate
-from django.db.models.lookups import Regex
+from django.db.models import BigIntegerField, CharField, Count, F, Func, Q, Sum
+from django.db.models.functions import Cast, TruncDate
 from django.utils.translation import gettext as _
 from msgspec import Raw
 
@@ -129,14 +127,13 @@ def _grouped(rows: ListRows, group_by: UsageBy) -> Query:
     return Query.of(steps.values(key=_KEYS[group_by]).annotate(**sums).values_list("key", *sums))
 
 
-def tokens_in_step(names: Sequence[str]) -> Coalesce:
+def tokens_in_step(names: Sequence[str]) -> Func:
     """Return the count in the usage of a step under the first of the names that has one, as `normalize.pricing.tokens` does."""
-    counts = []
-    for name in names:
-        # As JSON, so that a text of digits is no number.
-        json = Cast(KeyTransform(name, "usage"), TextField())
-        counts.append(Case(When(Regex(json, "^[0-9]{1,12}$"), then=Cast(json, BigIntegerField()))))
-    return Coalesce(*counts, Value(0), output_field=BigIntegerField())
+    # As JSON, so that a text of digits is no number. One template, because Django takes 7 ms to compile a tree of expressions.
+    json = "(%(expressions)s -> '{}')::text"
+    count = f"CASE WHEN {json} ~ '^[0-9]{{{{1,12}}}}$' THEN {json}::bigint END"
+    counts = ", ".join(count.format(name, name) for name in names)
+    return Func("usage", template=f"coalesce({counts}, 0)", output_field=BigIntegerField())
 
 
 ALL_TOKENS = tokens_in_step(TOKENS_IN) + tokens_in_step(TOKENS_OUT)

@@ -19,9 +19,10 @@ from access_app.db import primary
 from access_app.db.conflicts import was_stopped
 from access_app.models import Project
 from messages_app import interruptions, writes
-from messages_app.admin.row_pages import nested_loops, time_limit
+from messages_app.admin.row_pages import nested_loops
 from messages_app.admin.trash import Trash
 from messages_app.models import Message, Session
+from messages_app.sql.batch import time_limit
 from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, text_of
 from traces_app.admin.call_admin import ToolCallAdmin
 from traces_app.admin.conversation import PAGE_SIZE
