@@ -47,11 +47,11 @@ class Compared:
         return shifted
 
     def steps(self, tool: Tool) -> dict[datetime, Figures]:
-        """Return the figures of a tool in the steps of both ranges, in the order of time."""
+        """Return the figures of a tool in the steps of both ranges, in the order of time; of a step that is in both, those of now."""
         both = [
             range_.by_tool[tool.pk].steps for range_ in (self.before, self.now) if range_ and tool.pk in range_.by_tool
         ]
-        return dict(sorted((begin, figures) for steps in both for begin, figures in steps.items()))
+        return {begin: steps[begin] for steps in both for begin in sorted(steps)}
 
 
 @dataclass(frozen=True, kw_only=True)

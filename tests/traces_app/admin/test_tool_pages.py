@@ -69,6 +69,15 @@ def test_tools_are_listed_with_figures_and_change(staff: Client) -> None:
     assert text_of(staff.get(links["search"])).startswith("search")
 
 
+def test_calls_of_one_hour_on_both_sides_of_a_boundary(staff: Client, project: Project) -> None:
+    boundary = datetime(2026, 3, 2, 0, 30, tzinfo=UTC)
+    for minutes in (-10, 10):
+        store(project, run(f"at {minutes}", boundary + timedelta(minutes=minutes), call("search", 100)))
+    times = {"created_after": "2026-03-02T00:30Z", "created_before": "2026-03-03T00:30Z"}
+    assert "Cost search 1 0% 100 ms" in text_of(staff.get(STATISTICS, times))
+    assert "No call failed, and no tool got slower." in text_of(staff.get("/admin/", times))
+
+
 @pytest.mark.usefixtures("traces")
 def test_calls_without_a_result_are_counted_and_linked(staff: Client, project: Project) -> None:
     store(project, {**run("open", ago(minutes=4), {"name": "read"}, {"name": "read"}), "is_completed": False})
