@@ -296,10 +296,8 @@ def _one_session(
             "forked_from": beside.forked_from or UNSET,
             "archived_parts": _archived_parts(request, session_id, beside.archived_parts),
         }
-    return SessionWithContexts(
-        **{name: getattr(session, name) for name in session.__struct_fields__},
-        **{name: added[name] if name in fields else UNSET for name in _BESIDE},
-    )
+    shown: dict[str, Any] = {name: added[name] if name in fields else UNSET for name in _BESIDE}
+    return SessionWithContexts(**{name: getattr(session, name) for name in session.__struct_fields__}, **shown)
 
 
 def _archived_parts(
