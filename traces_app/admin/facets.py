@@ -213,7 +213,7 @@ def _sums_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
 
 
 def _sums(rows: QuerySet[Any], has_failed: Q) -> Counts:
-    sums = rows.aggregate(failed=Count("pk", filter=has_failed), cost=Sum("cost"))
+    sums = rows.aggregate(failed=Count("pk", filter=has_failed), cost=Sum("cost"), unpriced=Sum("unpriced_count"))
     return {name: value or 0 for name, value in sums.items()}
 
 
@@ -263,5 +263,6 @@ def _in_words(counting: _Counting) -> str:
         words = ngettext("%(number)s failed", "%(number)s failed", sums["failed"])
         parts.append(words % {"number": f"{sums['failed']:,}"})
     if sums["cost"]:
-        parts.append(cost(Decimal(sums["cost"])))
+        known = cost(Decimal(sums["cost"]))
+        parts.append(f"≥ {known}" if sums["unpriced"] else known)
     return " · ".join(parts)

@@ -176,8 +176,9 @@ def _activity(readable: Readable, period: Period, kept: dict[str, str]) -> dict[
     slow = sums.slow_runs_of([runs for _totals, runs in parts])
     models = None if uses is None else overview.whole_use(use for part in uses.values() for use in part)
     legend = None if models is None else legend_of(models)
+    total = overview.total_of(period, buckets)
     return {
-        "total": overview.total_of(period, buckets),
+        "total": total,
         "slow_runs": [{"run": run, "name": session_name(run.session)} for run in slow],
         "runs_chart": runs_chart(buckets, rows),
         "calls_chart": calls_chart(buckets, rows),
@@ -185,6 +186,9 @@ def _activity(readable: Readable, period: Period, kept: dict[str, str]) -> dict[
         "cost_chart": None if uses is None or legend is None else cost_chart(buckets, uses, legend, rows),
         "models": None if legend is None else legend[:MOST_MODELS],
         "models_left_out": max(len(models or ()) - MOST_MODELS, 0),
+        "unpriced_without_model": 0
+        if models is None
+        else max(total.unpriced_count - sum(use.unpriced_count for use in models), 0),
     }
 
 

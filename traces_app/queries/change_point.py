@@ -76,7 +76,13 @@ def change_point(points: Sequence[Point]) -> ChangePoint | None:
     middle = (before + after) / 2
     if not (medians[0] < middle < medians[1] or medians[1] < middle < medians[0]):
         return None
-    return ChangePoint(at=points[split].at, before=before, after=after)
+    # Where a side has few points, the split that leaves it LEAST_POINTS takes some of the other side to it.
+    is_later = [(point.value > middle) == (after > before) for point in points]
+    while not is_later[split]:
+        split += 1
+    while is_later[split - 1]:
+        split -= 1
+    return ChangePoint(at=points[split].at, before=mean(0, split), after=mean(split, end))
 
 
 def _error_of_line(points: Sequence[Point]) -> float:

@@ -102,6 +102,7 @@ def test_figures_lead_to_their_rows(staff: Client) -> None:
     text = text_of(page)
     assert "52 Tokens 37 in 15 out" in text
     assert "— Cost unknown for 4 requests" in text
+    assert "4 answers of unknown cost name no model" in text
     for counted in ("Failed runs 2", "Waiting for a person 1", "Running now 1"):
         assert counted in text
 
@@ -214,6 +215,7 @@ def test_cost_of_days_and_models_leads_to_its_runs(staff: Client, project: Proje
     text = text_of(staff.get(f"{HOME}?created_after=2026-02-20T00:00:00Z&created_before=2026-03-10T00:00:00Z"))
     assert "≥ $7.00 Cost unknown for 2 requests" in text
     assert "m-1 2 — $6.00 m-2 2 — $1.00 m-3 2 20 2 unknown" in text
+    assert "of unknown cost" not in text
 
 
 @pytest.mark.usefixtures("traces")

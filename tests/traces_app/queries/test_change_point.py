@@ -40,6 +40,15 @@ def test_step_is_found_at_its_time(at: int, seed: int) -> None:
     assert math.exp(found.after) == pytest.approx(1500, rel=0.1)
 
 
+@pytest.mark.parametrize("at", [2, 22])
+@pytest.mark.parametrize("seed", range(5))
+def test_step_beside_an_end_is_found_at_its_time(at: int, seed: int) -> None:
+    found = change_point(series([value + 3 * (n >= at) for n, value in enumerate(noise(24, seed))]))
+    assert found is not None
+    assert found.at == BEGIN + at * timedelta(hours=1)
+    assert found.after - found.before == pytest.approx(3, abs=0.2)
+
+
 def test_step_down_and_step_without_noise_are_found() -> None:
     found = change_point(series([1.0] * 4 + [0.0] * 4))
     assert found is not None

@@ -3,6 +3,9 @@ import { duration, element, part, reader, root, words } from "./page.js";
 import { beginOf, byTime, endOf, isFailed, outline, whole } from "./rows.js";
 
 const MOST_MARKS = 300;
+const TICK_WIDTH = 100; // at least, in pixels
+const DAY = 86_400_000;
+const DISTANCES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, DAY / 2];
 
 const times = part("times");
 let zoomed = null; // null for the whole run, also while it grows
@@ -37,14 +40,22 @@ const gaps = () => {
   return free;
 };
 
+// Round times, as many as there is room for, but none whose words would be cut off.
+const ticks = ({ from, to }) => {
+  const least = (to - from) / Math.max(Math.floor(times.clientWidth / TICK_WIDTH), 2);
+  const distance = DISTANCES.find((one) => one >= least) ?? Math.ceil(least / DAY) * DAY;
+  const first = Math.ceil(from / distance);
+  const count = Math.floor((to - (to - from) / 20) / distance) - first + 1;
+  return Array.from({ length: Math.max(count, 0) }, (_none, number) => (first + number) * distance);
+};
+
 export const paintAxis = () => {
   const { from, to } = span();
   const failed = byTime.filter((row) => isFailed(row) && outline.starts[row] !== null).slice(0, MOST_MARKS);
-  const ticks = [0, 0.25, 0.5, 0.75].map((share) => from + share * (to - from));
   times.replaceChildren(
     ...gaps(),
     ...failed.map((row) => placed("run-failure-mark", outline.starts[row], null)),
-    ...ticks.map((at) => placed("run-tick", at, null, duration(Math.round(at)))),
+    ...ticks({ from, to }).map((at) => placed("run-tick", at, null, duration(at))),
   );
 };
 
