@@ -366,7 +366,7 @@ def test_run_is_readable_without_scripts(
         find = page.get_by_label("Find in this run")
         find.fill("error:city")
         find.press("Enter")
-        page.locator(".run-matches").get_by_role("link", name="Step 19").click()
+        page.locator(".run-matches").get_by_role("link", name="Step 20").click()
         expect(page.locator("details.call:target")).to_be_in_viewport()
 
 
@@ -424,7 +424,7 @@ def test_rows_say_what_happened(forty: str, session_key: str, browser: Browser, 
         page.goto(forty)
         step, call = page.locator(".run-row").nth(0), page.locator(".run-row").nth(1)
         expect(step.locator(".run-number")).to_have_text("1")
-        expect(step.get_by_role("img", name="Step 0")).to_be_visible()
+        expect(step.get_by_role("img", name="Step 1")).to_be_visible()
         expect(step.locator(".run-said")).to_have_text("I look at file 1.")
         expect(call.locator(".tool")).to_have_text("read_file")
         expect(call.locator(".run-text")).to_have_text("src/file_1.py")
@@ -435,7 +435,7 @@ def test_rows_say_what_happened(forty: str, session_key: str, browser: Browser, 
         expect(failed.locator(".run-error")).to_have_text("error: ValueError: no such city")
         # Of the run, too: how it ended, and which failure decided that.
         expect(page.locator(".outcome")).to_have_text("Failed")
-        expect(page.locator(".why")).to_have_text("Step 19 read_file ValueError: no such city")
+        expect(page.locator(".why")).to_have_text("Answered despite Step 20 read_file ValueError: no such city")
         page.keyboard.press("Escape")
         page.locator(".why").get_by_role("link").click()
         expect(page.locator(".run-row-error[aria-selected=true]")).to_be_in_viewport()
@@ -469,11 +469,11 @@ def test_call_stands_for_its_step_without_words(
         rows, panel = page.locator(".run-row"), page.locator(".run-panel")
         expect(rows).to_have_count(7)  # with the answer
         expect(rows.nth(2)).to_have_attribute("aria-selected", "true")
-        expect(rows.nth(2).locator(".run-number")).to_have_text("2")
+        expect(rows.nth(2).locator(".run-number")).to_have_text("1")
         expect(rows.nth(2).locator(".run-who")).to_have_text("researcher")
         expect(rows.nth(2).locator(".run-text")).to_have_text("file_1.py")
         expect(rows.nth(2)).to_have_attribute("aria-level", "1")
-        expect(rows.nth(3).locator(".run-number")).to_have_text("3")
+        expect(rows.nth(3).locator(".run-number")).to_have_text("2")
         expect(rows.nth(3).locator(".run-who")).to_have_count(0)  # the same as before
         # Its row took as long as both, and says how long each.
         expect(rows.nth(2).locator(".run-took")).to_have_text("640 ms")
@@ -520,7 +520,7 @@ def test_equal_calls_fold_to_one_row(
         rows, selected = page.locator(".run-row"), page.locator(".run-row[aria-selected=true]")
         expect(rows).to_have_count(25)  # 20 reads, the attempts, a step, its calls, the last failure and the answer
         attempts = page.locator(".run-row", has_text="install")
-        expect(attempts).to_have_text("▸21installx× 4error: no host")
+        expect(attempts).to_have_text("▸20installx× 4error: no host")
         expect(attempts).to_have_attribute("aria-expanded", "false")
         expect(page.locator(".run-row", has_text="× 3")).to_contain_text("ls")
         expect(page.locator(".run-map-error")).to_have_count(2)
@@ -535,7 +535,7 @@ def test_equal_calls_fold_to_one_row(
         expect(page.locator(".run-map-error")).to_have_count(5)
         assert [one.get_attribute("aria-level") for one in attempts.all()] == ["1", "2", "2", "2"]
         page.keyboard.press("j")
-        expect(selected.locator(".run-number")).to_have_text("22")
+        expect(selected.locator(".run-number")).to_have_text("21")
         page.keyboard.press("n")
         expect(selected.locator(".tool")).to_have_text("make")
         # Also where only failures are shown.
@@ -548,7 +548,7 @@ def test_equal_calls_fold_to_one_row(
         # An address opens what hides its row.
         page.goto(f"/admin/messages_app/message/{message}/change/?call={third}")
         expect(attempts).to_have_count(4)
-        expect(selected.locator(".run-number")).to_have_text("23")
+        expect(selected.locator(".run-number")).to_have_text("22")
         assert complaints == []
 
 
@@ -746,7 +746,7 @@ def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Brow
         panel.get_by_role("tab", name="Arguments").click()
         is_open("Arguments", "src/file_1.py")
         page.keyboard.press("j")  # a step has no arguments
-        expect(panel.locator("h2")).to_have_text("Step 1")
+        expect(panel.locator("h2")).to_have_text("Step 2")
         is_open("Result", "I look at file 2.")
         page.keyboard.press("j")
         is_open("Arguments", "src/file_2.py")
@@ -764,12 +764,12 @@ def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Brow
         is_open("Details", "Status")
         expect(panel.get_by_role("tab", name="Details")).to_be_focused()
         page.keyboard.press("j")
-        expect(panel.locator("h2")).to_have_text("Step 2")
+        expect(panel.locator("h2")).to_have_text("Step 3")
         expect(panel.get_by_role("tab", name="Details")).to_be_focused()
         page.keyboard.press("ArrowLeft")
         is_open("Result", "I look at file 3.")
         page.keyboard.press("ArrowLeft")
-        is_open("JSON", '"name": "Step 2"')
+        is_open("JSON", '"name": "Step 3"')
         # Escape leads to question and answer, with the focus on the rows.
         page.keyboard.press("Escape")
         expect(panel).to_be_hidden()
@@ -777,7 +777,7 @@ def test_tabs_stay_while_rows_change(forty: str, session_key: str, browser: Brow
         expect(page.locator(".run-list")).to_be_focused()
         assert page.evaluate("location.search") == ""
         page.keyboard.press("ArrowDown")
-        expect(panel.locator("h2")).to_have_text("Step 0")
+        expect(panel.locator("h2")).to_have_text("Step 1")
         assert complaints == []
 
 
@@ -904,7 +904,7 @@ def test_back_of_the_browser_closes_the_panel_of_a_phone(
         page.goto(forty)
         side, panel = page.locator(".side"), page.locator(".run-panel")
         row(page, "I look at file 1.").click()
-        expect(panel.locator("h2")).to_have_text("Step 0")
+        expect(panel.locator("h2")).to_have_text("Step 1")
         # Other rows and tabs are the same entry of the history.
         page.keyboard.press("j")
         expect(title_of(page)).to_have_text("read_file")
@@ -970,7 +970,7 @@ def test_text_keeps_its_view_in_links_and_search(
         find.fill("error:city")
         find.press("Enter")
         page.wait_for_url("**q=error*")
-        page.locator(".run-matches").get_by_role("link", name="Step 19").click()
+        page.locator(".run-matches").get_by_role("link", name="Step 20").click()
         page.wait_for_url("**?view=text&call=*#call-*")
         expect(page.locator("details.call:target")).to_be_in_viewport()
         expect(page.locator(".run-panel")).to_be_hidden()
@@ -1012,7 +1012,7 @@ def test_panel_opens_over_the_path_of_a_phone(forty: str, session_key: str, brow
         expect(path).to_be_visible()
         expect(page.locator(".side")).to_be_hidden()  # also with a failure that decided
         path.click()
-        expect(page.locator(".run-panel h2")).to_have_text("Step 0")
+        expect(page.locator(".run-panel h2")).to_have_text("Step 1")
         assert page.locator(".side").bounding_box() == {"x": 0, "y": 0, **PHONE}
         expect(page.locator(".side-head")).to_have_text("←1I look at file 1.↑↓")
         page.keyboard.press("j")
