@@ -102,7 +102,6 @@ def test_figures_lead_to_their_rows(staff: Client) -> None:
     text = text_of(page)
     assert "52 Tokens 37 in 15 out" in text
     assert "— Cost unknown for 4 requests" in text
-    assert "4 answers of unknown cost name no model" in text
     for counted in ("Failed runs 2", "Waiting for a person 1", "Running now 1"):
         assert counted in text
 
@@ -389,6 +388,13 @@ def test_longest_run_and_cost_of_models_are_listed(staff: Client, project: Proje
     assert "Long 30.0 s" in page
     assert "m-1 2 2,040 $4.00" in page
     assert "$4.00 Cost" in page
+
+
+def test_answers_without_a_model_are_counted_beside_the_models(staff: Client, project: Project) -> None:
+    store(project, run("one", ago(minutes=10), agent_steps=[]))
+    text = text_of(staff.get(HOME))
+    assert "Cost unknown for 1 request" in text
+    assert "1 answer of unknown cost names no model" in text
 
 
 def test_page_takes_constant_queries(staff: Client, project: Project) -> None:
