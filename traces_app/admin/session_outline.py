@@ -23,6 +23,7 @@ from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, session_of_page
 from messages_app.sql.pagination import Cursor
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.deciding import EndedCall, deciding_failures
 from traces_app.queries.runs.outcome import outcome_of_run
 
@@ -76,8 +77,10 @@ def send_detail(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID
     steps = db.rows(AgentStep.with_deleted).filter(**node).values_list("message_id", flat=True)
     message = calls.first() or steps.first()
     detail = read_detail(db, message, node_id) if message is not None else None
-    if detail is None:
+    if message is None or detail is None:
         raise Http404
+    if detail.good and near_good_run(db, db.rows(Message.with_deleted).get(pk=message)) is None:
+        detail = replace(detail, good="")
     return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
 
 
