@@ -214,6 +214,29 @@ def test_search_marks_rows_as_one_types(
         assert complaints == []
 
 
+def test_search_of_a_part_leads_to_that_of_the_session(
+    talk: str, session_key: str, browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "PAGE_SIZE", 4)
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size(WIDE)
+        page.goto(talk)
+        find, said = page.get_by_label("Search this session"), page.locator(".path-tools [role=status]")
+        everywhere = page.get_by_role("link", name="Whole session")
+        expect(everywhere).to_be_hidden()
+        find.fill("about")
+        expect(said).to_have_text("Found: 2")
+        everywhere.click()
+        expect(page.locator(".session-matches > li")).to_have_count(12)
+        expect(page.locator(".run-row-found").first).to_be_visible()
+        expect(said).to_have_text("")
+        expect(everywhere).to_be_hidden()
+        find.fill("day")
+        expect(everywhere).to_be_visible()
+        assert complaints == []
+
+
 def test_session_is_read_and_searched_without_scripts(
     talk: str, session_key: str, browser: Browser, live_server: Any
 ) -> None:

@@ -1,11 +1,12 @@
 // The search in a path. Rows whose names have what is typed are marked at once, those in which the server finds it when the reader stops
 // typing. The text of a run, and what is on other pages of a conversation, is searched by the server alone, which answers with a page.
-import { element, filled, isSession, part, reader, root, say, visible, words } from "./page.js";
+import { element, filled, part, reader, root, say, visible, words } from "./page.js";
 import { outline, stepOf, wholeOutline } from "./rows.js";
 
 const TYPING_MS = 250; // after which a search is asked for
 
 const find = part("find"); // missing in the trash
+const everywhere = part("everywhere"); // the link to the search of all parts of a session, if it has several
 const wanted = () => find?.value.trim() ?? "";
 let found = new Set(); // the rows that match, in order
 let matches = new Map(); // what the server found: the places by id
@@ -25,9 +26,12 @@ export const markFound = () => {
   root.dispatchEvent(new Event("found"));
 };
 
+// Whether what the server found in all parts of a session is beside the path.
+const isListed = () => everywhere !== null && wanted() === find.defaultValue.trim();
+
 export const sayPlace = () => {
-  if (wanted() !== "") {
-    const number = [...found].indexOf(reader.selected) + 1;
+  const number = [...found].indexOf(reader.selected) + 1;
+  if (wanted() !== "" && (number || !isListed())) {
     const total = isCut ? `${found.size}+` : found.size;
     say(number ? filled(words.place, { number, total }) : filled(words.found, { number: total }));
   }
@@ -38,6 +42,7 @@ export const stopSearch = () => {
   searching = null;
   isCut = false;
   part("matches").hidden = true;
+  everywhere?.setAttribute("hidden", "");
   say("");
 };
 
@@ -67,6 +72,10 @@ export const search = () => {
   matches = new Map();
   markFound();
   if (wanted() !== "" && root.dataset.search) {
+    if (everywhere && !isListed()) {
+      everywhere.href = `?${new URLSearchParams({ q: wanted() })}#conversation`;
+      everywhere.hidden = false;
+    }
     sayPlace();
     const now = new AbortController();
     searching = now;
@@ -125,8 +134,8 @@ export const listenToFind = (goToMatch, leave) => {
     const isAnswered = found.size > 0 || (await answered);
     if (found.size) {
       goToMatch(event.shiftKey ? -1 : 1);
-    } else if (isAnswered && wanted() !== "" && isSession && document.querySelector("#run-state .paginator")) {
-      find.form.submit(); // all pages of the conversation are searched
+    } else if (isAnswered && everywhere && !everywhere.hidden) {
+      everywhere.click();
     }
   });
 };
