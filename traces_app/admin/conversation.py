@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, QuerySet, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Case, Count, F, Q, QuerySet, Sum, When, Window
+from django.db.models.functions import Coalesce, RowNumber
+from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -185,10 +186,12 @@ def message_numbered(db: Database, session: Session, number: int) -> UUID | None
     )
 
 
-def place_in_conversation(session: Session, message: UUID) -> str:
-    """Return what follows the address of a session's page to show `message`; a longer conversation begins with it."""
+def place_in_conversation(session: Session, message: UUID, call: UUID | None = None) -> str:
+    """Return what follows the address of a session's page to show `message`, or a call of it; a longer conversation begins with it."""
     before = Cursor(position=UUID(int=message.int - 1), newer=True)
-    return f"{f'?cursor={before}' if session.message_count > PAGE_SIZE else ''}#message-{message}"
+    query = {"cursor": str(before)} if session.message_count > PAGE_SIZE else {}
+    query |= {"call": str(call)} if call is not None else {}
+    return f"{f'?{urlencode(query)}' if query else ''}#message-{message}"
 
 
 def _alive(db: Database, session: Session) -> QuerySet[Message]:
@@ -196,10 +199,31 @@ def _alive(db: Database, session: Session) -> QuerySet[Message]:
     return db.rows(Message.with_deleted).filter(session=session, deleted_at__isnull=True)
 
 
-def count_runs(db: Database, session: Session) -> dict[str, int]:
-    """Return how many runs of a session are not deleted, `all`, and how many of these `failed`."""
-    runs = _alive(db, session).filter(role=Message.Role.ASSISTANT)
-    return runs.aggregate(all=Count("pk"), failed=Count("pk", filter=CONDITIONS[Outcome.FAILED]))
+def count_runs(db: Database, session: Session, shown: Sequence[UUID]) -> dict[str, int]:
+    """Return how many runs of a session are not deleted, `all`, and how many of these `failed`; and how many `failures` they have, of
+    these `failures_before` the page of the messages `shown`, and `failures_here`."""
+    before = Q(pk__lt=shown[0]) if shown else Q()
+    here = Q(pk__gte=shown[0], pk__lte=shown[-1]) if shown else Q(pk__in=[])
+    failures = Case(When(CONDITIONS[Outcome.FAILED], failure_count=0, then=1), default=F("failure_count"))
+    return _runs(db, session).aggregate(
+        all=Count("pk"),
+        failed=Count("pk", filter=CONDITIONS[Outcome.FAILED]),
+        failures=Coalesce(Sum(failures), 0),
+        failures_before=Coalesce(Sum(failures, filter=before), 0),
+        failures_here=Coalesce(Sum(failures, filter=here), 0),
+    )
+
+
+def run_with_failure(db: Database, session: Session, message: UUID, *, later: bool) -> UUID | None:
+    """Return the first run with a failure after a message, or the last before it; beyond either end it goes on at the other. None
+    if there is none."""
+    runs = _runs(db, session).filter(Q(failure_count__gt=0) | CONDITIONS[Outcome.FAILED])
+    keys = runs.order_by("pk" if later else "-pk").values_list("pk", flat=True)
+    return keys.filter(**{"pk__gt" if later else "pk__lt": message}).first() or keys.first()
+
+
+def _runs(db: Database, session: Session) -> QuerySet[Message]:
+    return _alive(db, session).filter(role=Message.Role.ASSISTANT)
 
 
 def _references_of(db: Database, messages: Sequence[UUID]) -> dict[UUID, list[Any]]:

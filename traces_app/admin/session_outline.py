@@ -25,7 +25,7 @@ from messages_app.sql.pagination import Cursor
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.deciding import EndedCall, deciding_failures
-from traces_app.queries.runs.outcome import outcome_of_run
+from traces_app.queries.runs.outcome import Outcome, outcome_of_run
 
 from .conversation import Conversation, read_conversation, words_of_message
 from .run_outline import Chapter, Outline, RowWords, RunRows, outline_of, read_detail, read_runs, read_words
@@ -148,6 +148,9 @@ def read_session_outline(
             rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
             outcome = outcome_of_run(message, session, has_failed=bool(bubble.error) or message.pk in failed)
             chapters[rows.ids[chapter]] = Chapter(outcome=outcome.value, label=str(outcome.label), run=message.pk)
+            if outcome == Outcome.FAILED and not message.failure_count:
+                # A failure of its own, which the path leads to as to a failed call.
+                rows.statuses[-1 if asked else chapter] = FAILED
         asked = not is_answer
     first = [key for key, kind in zip(rows.ids, rows.calls, strict=True) if kind <= CALL][:FIRST_ROWS]
     words |= read_words(db, first, message_id__in=list(runs))
@@ -185,7 +188,7 @@ def path_rows(outline: Outline) -> list[PathRow]:
                 if agent is None
                 else outline.names[agent],
                 tool=name if kind == CALL else "",
-                status="" if status == SUCCESS else str(list(ToolCall.Status)[status].label),
+                status=str(list(ToolCall.Status)[status].label) if kind == CALL and status != SUCCESS else "",
                 is_error=status == FAILED or (kind == ANSWER and words.error != ""),
                 words=words,
                 duration_ms=outline.took(row),

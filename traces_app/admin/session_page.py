@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -29,7 +29,7 @@ from access_app.program import program
 from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
-from messages_app.models import Session
+from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, session_of_page
 from messages_app.safe_text import for_scripts, total_cost_in_words
 from messages_app.sql.pagination import Cursor
@@ -49,13 +49,14 @@ from .conversation import (
     read_bubble,
     read_conversation,
     read_session,
+    run_with_failure,
     words_of_message,
 )
 from .labels import session_name
-from .run_outline import explorer_words
+from .run_outline import explorer_words, read_runs
 from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session
-from .session_outline import path_rows, read_session_outline, rows_of
+from .session_outline import FAILED, path_rows, read_session_outline, rows_of
 from .session_search import search_session
 from .snapshot_pages import has_snapshots_or_forks
 
@@ -93,12 +94,15 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         return HttpResponseRedirect(request.path)
     if "number" in request.GET:
         return _go_to(model_admin, request, session, request.GET["number"])
+    for name in {"failure_after", "failure_before"} & request.GET.keys():
+        return _go_to_failure(request, session, as_uuid(request.GET[name]), later=name == "failure_after")
     conversation = read_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
     shown = [bubble.message for bubble in conversation.bubbles]
     judged = judgements_of(db, shown, request.user.get_username())
     for message in shown:
         message.judged = judged[message.pk]
     outline = read_session_outline(db, session, conversation)
+    runs = count_runs(db, session, [message.pk for message in shown])
     context = {
         **model_admin.admin_site.each_context(request),
         "title": session_name(session),
@@ -121,7 +125,9 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "first_rows": msgspec.to_builtins(outline),
         "path_rows": path_rows(outline),
         "row_count": rows_of(shown),
-        "failure_count": sum(message.failure_count for message in shown),
+        "runs": runs,
+        "failure_count": runs["failures"],
+        "beyond": _failures_beyond(shown) if runs["failures_here"] < runs["failures"] else None,
         "page_query": f"?{request.GET.urlencode()}" if {"cursor", "newest"} & request.GET.keys() else "",
         **model_admin.given_trash.context_of(model_admin, request, session),
         **_of_runs(model_admin, request, session),
@@ -157,7 +163,6 @@ def _of_runs(model_admin: KeysetAdmin, request: HttpRequest, session: Any) -> di
         "follows": not is_deleted and is_active and "search" not in found,
         "quiet_since": quiet_since(session),
         "has_snapshots": has_snapshots_or_forks(db, session),
-        "runs": count_runs(db, session),
         "failures_url": url_of_failures(session),
         "may_edit": model_admin.allows(request, Role.EDITOR, session),
         "session_judged": judgements_of_session(db, session.pk, request.user.get_username()),
@@ -204,6 +209,26 @@ def _go_to(model_admin: KeysetAdmin, request: HttpRequest, session: Session, num
         model_admin.message_user(request, text % {"count": session.message_count}, messages.WARNING)
         return HttpResponseRedirect(request.path)
     return HttpResponseRedirect(f"{request.path}{place_in_conversation(session, message)}")
+
+
+def _failures_beyond(shown: Sequence[Message]) -> dict[str, str]:
+    """Return the addresses of the failures before and after a page of a session."""
+    if not shown:
+        return {}
+    return {"previous": f"?failure_before={shown[0].pk}", "next": f"?failure_after={shown[-1].pk}"}
+
+
+def _go_to_failure(request: HttpRequest, session: Session, message: UUID | None, *, later: bool) -> HttpResponse:
+    """Redirect to the next failure after a message of a session, or the previous one before it: to a failed call, or to a run that
+    failed without one."""
+    db = database(request)
+    run = run_with_failure(db, session, message, later=later) if message is not None else None
+    if run is None:
+        return HttpResponseRedirect(request.path)
+    rows = read_runs(db, [run])[run]
+    failed = [key for key, status in zip(rows.ids, rows.statuses, strict=True) if status == FAILED]
+    call = failed[0 if later else -1] if failed else None
+    return HttpResponseRedirect(f"{request.path}{place_in_conversation(session, run, call)}")
 
 
 def is_over(session: Session) -> bool:

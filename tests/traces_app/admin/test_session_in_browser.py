@@ -214,6 +214,41 @@ def test_search_marks_rows_as_one_types(
         assert complaints == []
 
 
+def test_failures_lead_through_the_parts_of_a_session(
+    project: Project, session_key: str, browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    for place in range(6):
+        at = NOON + timedelta(hours=place)
+        result = {"success": place != 1, "output": "ok", "error": "" if place != 1 else "ValueError: no such day"}
+        steps = [{"tool_calls": [{**call_of(f"look_{place}", 0, 90), "result": result}]}]
+        failed = {"content": "", "error": "The model was overloaded."} if place in (0, 4) else {}
+        said.append(question(external_id=f"q{place}", content=f"What about day {place}?", created_at=at))
+        said.append(answer(external_id=f"a{place}", created_at=at, agent_steps=steps, **failed))
+    session = store(project, *said)
+    monkeypatch.setattr(conversation, "PAGE_SIZE", 4)
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size(WIDE)
+        page.goto(f"/admin/messages_app/session/{session.id}/change/")
+        place = page.locator("#run-failures .place")
+        expect(page.locator(".only-failures")).to_have_text("2 of 3 failures here")
+        page.locator('[data-part="failures"]').check()  # a run that failed without a failed call stays
+        expect(page.locator(".run-row")).to_have_count(4)
+        expect(page.locator(".run-row").nth(1)).to_contain_text("The model was overloaded.")
+        page.keyboard.press("n")
+        expect(place).to_have_text("Failure 1 of 3")
+        page.keyboard.press("n")
+        expect(page.locator(".run-panel h2 .tool")).to_have_text("look_1")
+        page.keyboard.press("n")  # in the last part
+        expect(place).to_have_text("Failure 3 of 3")
+        expect(page.locator("ol.conversation > li").first).to_contain_text("The model was overloaded.")
+        page.get_by_role("link", name="Previous failure").click()
+        expect(place).to_have_text("Failure 2 of 3")
+        expect(page.locator(".run-panel h2 .tool")).to_have_text("look_1")
+        assert complaints == []
+
+
 def test_search_of_a_part_leads_to_that_of_the_session(
     talk: str, session_key: str, browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,16 +1,21 @@
-"""The page of a session: what its calls offer."""
+"""The page of a session in parts: its failures, wherever they are, and what its calls offer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
+import pytest
 from django.test import Client
 
 from access_app.models import Project
+from tests.admin_pages import links_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.admin import conversation
+from traces_app.admin.session_outline import ANSWER, FAILED, SUCCESS
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.models import ToolCall
 
@@ -32,9 +37,64 @@ def talk(project: Project, *answers: dict[str, Any], external_id: str = "talk") 
     return store(project, *said, external_id=external_id)
 
 
+@pytest.fixture
+def parts(project: Project, monkeypatch: pytest.MonkeyPatch) -> SessionOutcome:
+    """Store a session of three parts: a failed call, a run that failed without one, and two failed calls."""
+    monkeypatch.setattr(conversation, "PAGE_SIZE", 4)
+    failed = {"content": "", "error": "ValueError: no such day"}
+    return talk(
+        *(project, {"agent_steps": calls(True, False)}, {}, failed, {}),
+        *({"agent_steps": calls(False, True, False)}, {"agent_steps": calls(True)}),
+    )
+
+
+def page_of(session: SessionOutcome) -> str:
+    return f"/admin/messages_app/session/{session.id}/change/"
+
+
 def failed_calls(message: Any) -> Sequence[UUID]:
     failed = ToolCall.objects.filter(message_id=message.id, status=ToolCall.Status.ERROR)
     return list(failed.order_by("position").values_list("pk", flat=True))
+
+
+def test_part_of_a_session_says_failures_of_all(staff: Client, parts: SessionOutcome) -> None:
+    first = staff.get(page_of(parts))
+    assert "1 of 4 failures here" in text_of(first)
+    second = staff.get(page_of(parts) + links_of(first)["Later →"])
+    assert "1 of 4 failures here" in text_of(second)
+    assert second.context["runs"]["failures_before"] == 1
+    rows = second.context["first_rows"]
+    statuses = [status for kind, status in zip(rows["calls"], rows["statuses"], strict=True) if kind == ANSWER]
+    assert statuses == [FAILED, SUCCESS]
+    assert "2 of 4 failures here" in text_of(staff.get(page_of(parts) + "?newest"))
+
+
+def test_whole_session_says_its_failures(staff: Client, project: Project) -> None:
+    session = talk(project, {"agent_steps": calls(False, False)}, {})
+    page = staff.get(page_of(session))
+    assert "2 failures" in text_of(page) and page.context["beyond"] is None
+
+
+def test_way_to_failures_leads_through_all_parts(staff: Client, parts: SessionOutcome) -> None:
+    messages = parts.messages
+    once, twice = failed_calls(messages[1]), failed_calls(messages[9])
+    page = staff.get(page_of(parts))
+    assert page.context["beyond"] == {
+        "previous": f"?failure_before={messages[0].id}",
+        "next": f"?failure_after={messages[3].id}",
+    }
+    for query, message, call in (
+        (page.context["beyond"]["next"], messages[5], None),
+        (f"?failure_after={messages[7].id}", messages[9], twice[0]),
+        (f"?failure_before={messages[11].id}", messages[9], twice[1]),
+        (f"?failure_after={messages[11].id}", messages[1], once[0]),  # after the last comes the first
+        (page.context["beyond"]["previous"], messages[9], twice[1]),
+    ):
+        target = staff.get(page_of(parts) + query)["Location"]
+        assert urlsplit(target).fragment == f"message-{message.id}"
+        assert parse_qs(urlsplit(target).query).get("call", []) == ([] if call is None else [str(call)])
+        assert staff.get(target).context["bubbles"][0].message.pk == message.id
+    assert staff.get(page_of(parts) + "?failure_after=junk")["Location"] == page_of(parts)
 
 
 def test_session_offers_good_run_only_where_there_is_one(staff: Client, project: Project) -> None:

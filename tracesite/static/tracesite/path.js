@@ -34,7 +34,7 @@ const paintMarks = () => {
     index = Math.max(index, indexOf[row]);
     const status = STATUSES[outline.statuses[row]];
     const at = Math.floor(shareOf(index) * MAP_PLACES);
-    if (index >= 0 && isCall(row) && status !== "success" && marks.get(at)?.status !== "error") {
+    if (index >= 0 && (isCall(row) || isFailed(row)) && status !== "success" && marks.get(at)?.status !== "error") {
       marks.set(at, { status, index });
     }
   });

@@ -52,7 +52,7 @@ const belowElements = (row) => {
   for (let below = row + 1; outline.depths[below] > outline.depths[row]; below += 1) {
     counts.steps += outline.calls[below] === STEP || stepOf(below) ? 1 : 0;
     counts.calls += isCall(below) ? 1 : 0;
-    counts.failures += outline.statuses[below] === FAILED ? 1 : 0;
+    counts.failures += isCall(below) && outline.statuses[below] === FAILED ? 1 : 0;
   }
   const known = Object.entries(counts).filter(([, number]) => number > 0);
   return [element("span", "run-below", ...known.map(([name, number]) => element("span", `run-${name}`, counted(words[name], number))))];

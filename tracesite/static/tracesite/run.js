@@ -14,14 +14,15 @@ import { about, addBack, openTab, showRow, showSection, showSide } from "./side.
 
 // --- What is selected -----------------------------------------------------------------------------------------------------
 
-// Which of several failures is selected.
+// Which of several failures is selected, in a session among those of all its parts.
 const sayFailure = () => {
   const said = document.querySelector("#run-failures .place");
   if (said && reader.view !== "text" && outline.is_whole) {
     const failed = outline.statuses.flatMap((status, row) => (status === FAILED ? [row] : []));
     const number = failed.indexOf(reader.selected) + 1;
-    said.hidden = !number || failed.length === 1;
-    said.textContent = filled(words.failurePlace, { number, total: failed.length });
+    const { before = 0, total = failed.length } = said.dataset;
+    said.hidden = !number || Number(total) === 1;
+    said.textContent = filled(words.failurePlace, { number: Number(before) + number, total });
   }
 };
 
@@ -85,22 +86,29 @@ const move = (by) => {
   }
 };
 
-// The next row in reading order that `isWanted`; after the last comes the first.
-const jump = async (isWanted, by) => {
+// The next row in reading order that `isWanted`; after the last comes the first, or where the link `beyond` leads.
+const jump = async (isWanted, by, beyond) => {
   await wholeOutline;
   const count = outline.ids.length;
   const from = reader.selected < 0 && by < 0 ? 0 : reader.selected; // before the first row, if none is selected
   for (let far = 1; far <= count; far += 1) {
     const row = (from + by * far + count * 2) % count;
+    if (beyond && row !== from + by * far) {
+      break;
+    }
     if (isWanted(row)) {
       select(row);
       return;
     }
   }
+  if (beyond) {
+    location.assign(beyond);
+  }
 };
 
-// To failures, equal ones once.
-const goToFailure = (by) => jump((row) => isFailed(row) && !isRepeat(row), by);
+// To failures, equal ones once, in a session also to those of its other parts.
+const goToFailure = (by) =>
+  jump((row) => isFailed(row) && !isRepeat(row), by, isSession && part(by > 0 ? "next-failure" : "previous-failure")?.href);
 
 const fold = (row, isClosed) => {
   if (hasChildren(row)) {
@@ -215,7 +223,7 @@ const pressKey = (event) => {
     menu.querySelector("summary").focus();
     return;
   }
-  const isTyping = event.target.closest("input, textarea, select, dialog");
+  const isTyping = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
   const isOurs = !event.key.startsWith("Arrow") || event.target === list || event.target === document.body;
   const isOfView = reader.view !== "text" || ["?", "t"].includes(event.key);
   if (isOfView && !isTyping && isOurs && !event.ctrlKey && !event.metaKey && !event.altKey && KEYS[event.key]) {
