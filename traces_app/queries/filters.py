@@ -123,7 +123,8 @@ class MessageFilter(TextFilter):
         named = Q(external_id=value)
         if (key := as_uuid(value)) is not None:
             named |= Q(pk=key)
-        return qs.filter(message_id__in=Message.with_deleted.order_by().filter(named).values("pk"))
+        named_messages = Database.of(qs).rows(Message.with_deleted).order_by().filter(named)
+        return qs.filter(message_id__in=named_messages.values("pk"))
 
 
 def with_reflection(calls: Rows, _name: str, value: bool) -> Rows:
