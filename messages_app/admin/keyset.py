@@ -419,6 +419,7 @@ class KeysetAdmin(RoleAdmin):
         rows = capfirst(str(self.opts.verbose_name_plural))
         context: dict[str, Any] = {
             "title": named.title if named else _("Trash: %(rows)s") % {"rows": rows} if in_trash else rows,
+            "rows_name": str(named.title).lower() if named else self.opts.verbose_name_plural,
             "list_order": self._order_in_words(request),
             "address_query": request.GET.urlencode(),
             "has_peek": self.has_peek(request),

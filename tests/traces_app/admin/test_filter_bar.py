@@ -226,6 +226,7 @@ def test_empty_list_says_what_was_searched(staff: Client, project: Project) -> N
     page = staff.get(f"{MESSAGES}?q=nothing&role=system&min_cost=3")
     assert "No messages match: search “nothing” , role “system” , cost (USD) “≥ 3”" in text_of(page)
     assert links_of(page)["Clear search and filters"] == "?"
+    assert "No runs match: search" in text_of(staff.get(f"{MESSAGES}?q=nothing&role=assistant"))
     staff.cookies["django_language"] = "zh-hans"
     assert "没有符合条件的消息： 搜索 “nothing”" in text_of(staff.get(f"{MESSAGES}?q=nothing"))
 
