@@ -15,6 +15,7 @@ from access_app.keys import create_key
 from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Project, Role, Scope
 from access_app.roles import grant_role
 from messages_app.audit_log import AuditFilterSet
+from tests.admin_pages import html_of, text_of
 
 pytestmark = pytest.mark.django_db
 EVE = Origin(kind=ActorKind.USER, name="eve", id="7", address="192.0.2.7", request_id="r-7")
@@ -128,3 +129,14 @@ def test_pages_of_the_admin_search_and_export_the_log(entries: dict[str, int], p
     lines = owner.get(f"{place}export/jsonl/?actor=eve").getvalue().decode().splitlines()
     assert len(lines) == 4
     assert owner.get(f"{place}{entries['foreign']}/change/").status_code == 302
+
+
+def test_list_of_the_log_has_facets_and_links_to_objects(project: Project) -> None:
+    owner = reader(project, Role.OWNER)
+    for object_id in ("0198a000-0000-7000-8000-000000000001", "a\nb"):
+        record(AuditAction.READ, None, origin=EVE, project_id=project.pk, object_type="session", object_id=object_id)
+    page = html_of(owner.get("/admin/access_app/auditentry/"))
+    assert page.count('href="/admin/messages_app/session/0198a000-0000-7000-8000-000000000001/change/"') == 1
+    assert page.count("/admin/messages_app/session/a") == 0
+    facets = text_of(owner.get("/admin/access_app/auditentry/facets/?actor=eve"))
+    assert facets.startswith("2 in all Action Read 2 Actor eve 2")

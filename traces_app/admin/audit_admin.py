@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar
@@ -11,12 +12,14 @@ from django.apps import apps
 from django.contrib import admin
 from django.db.models import F, QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.admin_roles import Page
 from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Role
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
@@ -26,6 +29,8 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
 from messages_app.audit_log import AuditFilterSet, entries_visible_to
 from messages_app.safe_text import moment, one_line, visible
+
+from .facets import send_facets
 
 OBJECTS: Mapping[str, str | Promise] = {
     "home": gettext_lazy("home page"),
@@ -42,6 +47,15 @@ OBJECTS: Mapping[str, str | Promise] = {
     "search": gettext_lazy("search"),
 }
 """The types of objects that are no models."""
+PAGES: Mapping[str, str] = {
+    "session": "messages_app_session",
+    "message": "messages_app_message",
+    "project": "access_app_project",
+    "apikey": "access_app_apikey",
+    "user": "auth_user",
+}
+"""The admins of types of objects with a page. One of an object that is gone leads to its list, which says so."""
+_ID = re.compile("[0-9a-f-]+")
 CHARACTERS = 80
 """The longest text in the list."""
 
@@ -100,6 +114,7 @@ class RecordedFilter(CreatedFilter):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(KeysetAdmin):
+    pages = (Page("facets/", send_facets, "facets"),)
     view_role = Role.OWNER
     api = ApiList(name="audit")
     list_filter = (
@@ -154,6 +169,9 @@ class AuditEntryAdmin(KeysetAdmin):
         name = row.object_name or row.object_id
         # The filter takes the type as it is stored.
         shown = visible(one_line(name, CHARACTERS))
+        if row.object_type in PAGES and _ID.fullmatch(row.object_id):
+            url = reverse(f"admin:{PAGES[row.object_type]}_change", args=[row.object_id])
+            shown = format_html('<a href="{}">{}</a>', url, shown)
         return format_html('<span title="{}">{}</span> {}', row.object_type, _type_of(row), shown)
 
     @admin.display(description=gettext_lazy("project"), empty_value="–")

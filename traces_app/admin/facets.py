@@ -24,6 +24,7 @@ from django.utils.translation import ngettext
 
 from access_app.db import Database
 from access_app.db.conflicts import was_stopped
+from access_app.models import AuditEntry
 from messages_app.admin.filters import CURSOR, BarFilter, NameFilter, WordListFilter
 from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
 from messages_app.admin.walks import ROWS_AT_A_TIME, request_for
@@ -126,7 +127,7 @@ def _context(model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
             for name in of_list
             if name in specs and (facet := _facet(found, specs[name], values.get(name, {}))).values
         ],
-        "sums": _in_words(counting),
+        "sums": _in_words(counting, all_failed=_are_failed(request)),
         "names": [
             (spec.parameter_name, spec.suggestions()) for spec in found.bar_filters if isinstance(spec, NameFilter)
         ],
@@ -181,6 +182,14 @@ def _by_outcome(rows: QuerySet[Any], conditions: Mapping[Outcome, Q]) -> Counts:
 def _of_rows(model: type[Message] | type[Session] | type[ToolCall] | type[Score], column: str) -> CountValues:
     def count(db: Database, keys: Sequence[Any]) -> Counts:
         rows = db.rows(model.with_deleted).filter(pk__in=keys)
+        return dict(rows.order_by().values_list(column).annotate(Count("pk")))
+
+    return count
+
+
+def _of_entries(column: str) -> CountValues:
+    def count(_db: Database, keys: Sequence[Any]) -> Counts:
+        rows = AuditEntry.objects.filter(pk__in=keys)
         return dict(rows.order_by().values_list(column).annotate(Count("pk")))
 
     return count
@@ -243,6 +252,7 @@ FACETS: Mapping[Any, Mapping[str, CountValues]] = {
         "value": _yes_and_no,
         **{column: _of_rows(Score, column) for column in ("label", "source", "author")},
     },
+    AuditEntry: {"action": _of_entries("action"), "actor": _of_entries("actor_name"), "result": _of_entries("result")},
 }
 """By the parameters of filters, in order."""
 SUMS: Mapping[Any, CountValues] = {
@@ -250,16 +260,25 @@ SUMS: Mapping[Any, CountValues] = {
     Session: _sums_of_sessions,
     ToolCall: _sums_of_calls,
     Score: lambda _db, _keys: {},
+    AuditEntry: lambda _db, _keys: {},
 }
 
 
-def _in_words(counting: _Counting) -> str:
-    """Return how many rows the list has, how many of them failed and what they cost: "41 runs · 8 failed · $18.40"."""
+def _are_failed(request: HttpRequest) -> bool:
+    """Return whether the list has failed rows alone."""
+    return request.GET.get("status") == ToolCall.Status.ERROR or request.GET.get("outcome") == Outcome.FAILED
+
+
+def _in_words(counting: _Counting, *, all_failed: bool) -> str:
+    """Return how many rows the list has, how many of them failed and what they cost: "41 in all · 8 failed · $18.40".
+
+    Of a list of failed rows alone it says their number once.
+    """
     sums = counting.found.get(_SUMS, Counter())
     number = f"{min(counting.rows, counting.most):,}"
     words = _("the newest %(number)s") if counting.rows > counting.most else _("%(number)s in all")
     parts = [words % {"number": number}]
-    if sums["failed"]:
+    if sums["failed"] and not all_failed:
         words = ngettext("%(number)s failed", "%(number)s failed", sums["failed"])
         parts.append(words % {"number": f"{sums['failed']:,}"})
     if sums["cost"]:

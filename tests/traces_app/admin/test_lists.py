@@ -142,6 +142,7 @@ def test_facets_sum_the_list_and_lead_to_it(
     page = staff.get(f"{MESSAGES}facets/?role=assistant&agent=planner")
     assert "2 in all · ≥ $0.5000" in text_of(page)
     assert "3 in all · 1 failed · ≥ $7.75" in text_of(staff.get(f"{MESSAGES}facets/?role=assistant"))
+    assert text_of(staff.get(f"{CALLS}facets/?status=error")).startswith("1 in all Status"), "said once"
     html = html_of(page)
     assert 'href="?agent=planner&amp;outcome=done&amp;role=assistant" data-value="done"' in html
     assert 'href="?role=assistant" data-value="planner" aria-current="true"' in html
