@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +12,8 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -71,26 +74,37 @@ class PriceForm(PriceModelForm):
         return values
 
 
+def _amount(name: str, label: Promise) -> Callable[[ModelPrice], str]:
+    """Return the column of an amount of prices. All have the same class in HTML, that of the function."""
+
+    @admin.display(description=format_lazy("{} / 1M", label), ordering=name, empty_value="")
+    def amount(row: ModelPrice) -> str:
+        return price(getattr(row, name))
+
+    return amount
+
+
 @admin.register(ModelPrice)
 class ModelPriceAdmin(PriceModelAdmin):
     """Prices count at the next write of this process, and after a minute in others."""
 
     form = PriceForm
     list_display = (
-        *(
-            "model",
-            "shown_project",
-            "shown_input",
-            "shown_cached_input",
-            "shown_cache_write",
-            "shown_output",
-            "shown_reasoning",
-        ),
-        *("days", "as_of"),
+        "model",
+        "project",
+        _amount("input", gettext_lazy("input")),
+        _amount("cached_input", gettext_lazy("cached input")),
+        _amount("cache_write", gettext_lazy("cache write")),
+        _amount("output", gettext_lazy("output")),
+        _amount("reasoning", gettext_lazy("reasoning")),
+        "days",
+        "as_of",
     )
+    empty_value_display = gettext_lazy("All projects")
+    """Of the project, in the list and in its filter. No other column is empty without a text of its own."""
     list_select_related = ("project",)
     search_fields = ("model",)
-    search_help_text = gettext_lazy("Search by model.")
+    search_help_text = gettext_lazy("Search by model. Prices are in USD for a million tokens (1M).")
     list_filter: ClassVar[Any] = ("project",)
     fieldsets: ClassVar[Any] = (
         (
@@ -153,30 +167,6 @@ class ModelPriceAdmin(PriceModelAdmin):
             command += f" --model {shlex.quote(price.model)}"
         text = _("New runs use this from now on. To apply it to stored runs, run: %(command)s")
         messages.info(request, text % {"command": command})
-
-    @admin.display(description=gettext_lazy("project"), ordering="project")
-    def shown_project(self, row: ModelPrice) -> str:
-        return _("all") if row.project is None else str(row.project)
-
-    @admin.display(description=gettext_lazy("input"), ordering="input", empty_value="")
-    def shown_input(self, row: ModelPrice) -> str:
-        return price(row.input)
-
-    @admin.display(description=gettext_lazy("cached input"), ordering="cached_input", empty_value="")
-    def shown_cached_input(self, row: ModelPrice) -> str:
-        return price(row.cached_input)
-
-    @admin.display(description=gettext_lazy("cache write"), ordering="cache_write", empty_value="")
-    def shown_cache_write(self, row: ModelPrice) -> str:
-        return price(row.cache_write)
-
-    @admin.display(description=gettext_lazy("output"), ordering="output", empty_value="")
-    def shown_output(self, row: ModelPrice) -> str:
-        return price(row.output)
-
-    @admin.display(description=gettext_lazy("reasoning"), ordering="reasoning", empty_value="")
-    def shown_reasoning(self, row: ModelPrice) -> str:
-        return price(row.reasoning)
 
     @admin.display(description=gettext_lazy("valid (UTC)"), ordering="valid_from")
     def days(self, row: ModelPrice) -> str:

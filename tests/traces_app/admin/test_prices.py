@@ -12,7 +12,7 @@ from django.test import Client
 
 from access_app.models import Project
 from messages_app.models import Message
-from tests.admin_pages import html_of, rows_of, text_of
+from tests.admin_pages import html_of, links_of, rows_of, text_of
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.prices import forget_prices
 from traces_app.models import ModelPrice
@@ -53,7 +53,16 @@ def test_price_is_added_with_a_hint_on_stored_runs(staff: Client) -> None:
     price = ModelPrice.objects.get()
     assert (price.model, price.input, price.cached_input, price.output) == ("gpt-5", Decimal("1.25"), None, 10)
     assert "To apply it to stored runs, run: manage.py recompute_costs --model gpt-5" in text_of(response)
-    assert rows_of(staff.get(PRICES)) == [["gpt-5", "all", "$1.25", "", "", "$10.00", "", "always", "2026-01-01"]]
+    assert rows_of(staff.get(PRICES)) == [
+        ["gpt-5", "All projects", "$1.25", "", "", "$10.00", "", "always", "2026-01-01"]
+    ]
+
+
+def test_prices_say_their_unit_and_projects(staff: Client, project: Project, prices: None) -> None:
+    page = staff.get(PRICES)
+    assert "Input / 1M" in text_of(page) and "USD for a million tokens" in text_of(page)
+    assert html_of(page).count('class="field-amount"') == 5
+    assert links_of(page)["All projects"] == "?project__isnull=True"
 
 
 def test_price_changed_or_deleted_counts_at_the_next_write(staff: Client, project: Project, prices: None) -> None:
