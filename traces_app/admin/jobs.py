@@ -18,7 +18,7 @@ from access_app.db import Database
 from access_app.program import program
 from access_app.readable_pages import each_that_answers
 from messages_app.admin.time_zones import with_zone
-from traces_app.maintenance.jobs import JOBS, Job
+from traces_app.maintenance.jobs import JOBS, QUIET, Job
 from traces_app.models import JobRun
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ else:
 
 
 LATE = timedelta(hours=1)
+LATE_CONTINUAL = 5 * QUIET
+"""Runs of continual jobs without work are noted only every QUIET."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,11 @@ class JobRow:
 
     @property
     def is_late(self) -> bool:
-        """Whether nothing runs it: one of those that only `work` runs is due for LATE, or has never run."""
-        is_of_work = self.is_on and not self.job.is_continual
-        return is_of_work and (self.run is None or self.run.next_at < self.now - LATE)
+        """Whether nothing runs it: it is due for LATE (a continual one that does not run now: for LATE_CONTINUAL), or has never run."""
+        if self.run is None or not self.is_on:
+            return self.is_on
+        rests = self.job.is_continual and self.run.finished_at is not None
+        return self.run.next_at < self.now - (LATE_CONTINUAL if rests else LATE)
 
     @property
     def counts(self) -> str:
@@ -70,16 +74,21 @@ class JobRow:
         return None if self.run is None or self.run.next_at <= self.now else self.run.next_at
 
 
-def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
-    """Show the jobs of each database that responds."""
+def job_rows(request: HttpRequest) -> list[JobRow]:
+    """Return the jobs of each database that responds."""
     runs = _runs(request)
     now = timezone.now()
-    rows = [
+    return [
         JobRow(job=job, database=db.alias if len(job.databases) > 1 else "", run=runs[db].get(job.name), now=now)
         for job in JOBS
         for db in job.databases
         if db in runs
     ]
+
+
+def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
+    """Show the jobs of each database that responds."""
+    rows = job_rows(request)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": _("Jobs"),
@@ -88,8 +97,8 @@ def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
         "last_success": with_zone(_("Last success")),
         "next_run": with_zone(_("Next")),
         "rows": rows,
-        "are_late": any(row.is_late for row in rows),
-        "command": f"{program()} work",
+        "are_late": any(row.is_late and not row.job.is_continual for row in rows),
+        "program": program(),
     }
     return TemplateResponse(request, "admin/traces_app/jobs.html", context)
 

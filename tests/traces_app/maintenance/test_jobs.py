@@ -23,6 +23,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import strip_tags
 
 from access_app.db import primary
 from access_app.db.direct import connection_parameters
@@ -30,7 +31,7 @@ from access_app.models import AuditAction, AuditEntry, Project
 from messages_app.change_log import Reader, unread
 from messages_app.models import Message, Session
 from sdk.tests.paths import ROOT
-from tests.admin_pages import text_of
+from tests.admin_pages import html_of, text_of
 from tests.traces_app.conftest import answer, store
 from traces_app.ingest.partitions import TABLES
 from traces_app.maintenance.jobs import JOBS, RETRY, start
@@ -108,6 +109,27 @@ def test_work_once_runs_what_is_due_and_notes_it(project: Project, staff: Client
     page = text_of(staff.get("/admin/traces_app/jobrun/"))
     assert "Analyse the partitioned tables analyze 24 h 0 min succeeded tables" in page
     assert "off until TRACESITE_AUDIT_DAYS is set" in page
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "ago", "ended", "expected"),
+    [
+        ("index_search", timedelta(seconds=70), True, "continually"),
+        ("index_search", timedelta(minutes=6), True, "late"),
+        ("index_search", timedelta(minutes=6), False, "continually"),
+        ("close_stale_runs", timedelta(minutes=6), True, "now"),
+        ("close_stale_runs", timedelta(hours=2), True, "late"),
+    ],
+)
+def test_job_that_is_due_says_whether_it_is_late(
+    staff: Client, name: str, ago: timedelta, ended: bool, expected: str
+) -> None:
+    at = timezone.now() - ago
+    JobRun.objects.create(name=name, started_at=at, finished_at=at if ended else None, next_at=at)
+    page = html_of(staff.get("/admin/traces_app/jobrun/"))
+    row = page.partition(f"<code>{name}</code>")[2].partition("</tr>")[0]
+    assert strip_tags(row).split()[-1] == expected
 
 
 @pytest.mark.django_db(transaction=True)
