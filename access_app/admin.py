@@ -209,13 +209,14 @@ class ProjectAdmin(RoleAdmin):
     change_role = Role.OWNER
     form = ProjectForm
     inlines = (MembershipInline, MaskingRuleInline)
-    list_display = ("slug", "name", "created_at")
+    list_display = ("slug", "name", "created_at", "retention_days", "trash_days")
     search_fields = ("slug", "name")
     fieldsets = (
         (None, {"fields": ("slug", "name", "created_at", "encryption")}),
         (
             gettext_lazy("Recorder sampling"),
             {
+                "classes": ("collapse",),
                 "fields": (
                     *("sampling_rate", "sampling_tools", "sampling_keep_errors"),
                     "sampling_keep_slower_than_ms",
@@ -229,6 +230,7 @@ class ProjectAdmin(RoleAdmin):
         (
             gettext_lazy("Retention"),
             {
+                "classes": ("collapse",),
                 "fields": (*DAYS_FIELDS, *EXCEPTION_FIELDS),
                 "description": gettext_lazy(
                     "How long data is kept. The command purge --policy removes what is older, for good. A session that is "
@@ -330,7 +332,8 @@ class ApiKeyAdmin(RoleAdmin):
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "project":
-            kwargs["queryset"] = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
+            projects = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
+            kwargs |= {"queryset": projects, "initial": projects.first() if len(projects[:2]) == 1 else None}
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:

@@ -62,6 +62,13 @@ def test_new_key_token_is_shown_once(admin: Client, project: Project, superuser:
         assert key.name in content
 
 
+def test_the_only_project_is_chosen_for_a_new_key(admin: Client, project: Project) -> None:
+    chosen = f'<option value="{project.pk}" selected>'
+    assert chosen in admin.get(NEW_KEY).content.decode()
+    Project.objects.create(slug="other")
+    assert chosen not in admin.get(NEW_KEY).content.decode()
+
+
 def test_the_page_of_a_new_key_has_no_inline_script_or_style(admin: Client, project: Project) -> None:
     for page in (admin.post(NEW_KEY, new_key(project)), admin.get(NEW_KEY), admin.get(KEYS)):
         content = page.content.decode()
