@@ -76,8 +76,14 @@ class TracesiteAdminSite(AdminSite):
 
     def settings(self, request: HttpRequest) -> TemplateResponse:
         """Show the lists of settings, each with what it is for, and below them all that Django shows on its first page."""
+        from .settings_cards import cards
+
         context = self.each_context(request)
-        page = {"title": _("Settings"), "app_list": context["available_apps"]}
+        page = {
+            "title": _("Settings"),
+            "app_list": context["available_apps"],
+            "cards": cards(request, context["part_lists"]),
+        }
         return TemplateResponse(request, "admin/settings.html", {**context, **page})
 
     def get_urls(self) -> list[URLPattern | URLResolver]:

@@ -19,7 +19,8 @@ from django.test import Client
 from django.utils import timezone
 
 from access_app.db import primary
-from access_app.models import Project, Role
+from access_app.keys import create_key
+from access_app.models import ApiKey, Project, Role, Scope
 from access_app.roles import grant_role
 from messages_app import interruptions, writes
 from messages_app.models import Message, Reference, Session
@@ -27,6 +28,7 @@ from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, te
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.events.store import record_events
 from traces_app.maintenance.error_patterns import store_patterns
+from traces_app.maintenance.jobs import JOBS
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
 from traces_app.queries.runs import deciding
 from traces_app.queries.runs.outcome import Outcome
@@ -1059,6 +1061,36 @@ def test_settings_have_a_bar_with_what_the_reader_may_see(staff: Client, project
     owner = Client()
     owner.force_login(user)
     assert bar(owner, "/admin/settings/") == ["Settings", "Projects", "API keys", "Audit log"]
+
+
+def test_cards_of_settings_say_their_state_and_lead_to_the_project(staff: Client, project: Project) -> None:
+    used_at = timezone.now() - timedelta(minutes=2)
+    ApiKey.objects.filter(pk=create_key(project, "agent", [Scope.READ])[0].pk).update(last_used_at=used_at)
+    page = staff.get("/admin/settings/")
+    assert "API keys What agents and programs send and read with 1 in all · last used 2 minutes ago" in text_of(page)
+    late = sum(job.is_on() for job in JOBS)
+    assert f"and when it runs next {late} are late" in text_of(page)
+    place = f"/admin/access_app/project/{project.pk}/change/"
+    for anchor in ("memberships-heading", "masking_rules-heading"):
+        assert f'href="{place}#{anchor}"' in html_of(page)
+        assert f'id="{anchor}"' in html_of(staff.get(place))
+    Project.objects.create(slug="other")
+    page = staff.get("/admin/settings/")
+    assert "heading" not in html_of(page).partition('class="starts"')[2].partition("</nav>")[0]
+    user = User.objects.create_user("olga", is_staff=True)
+    grant_role(project, user, Role.OWNER)
+    owner = Client()
+    owner.force_login(user)
+    assert "Members Who may see a project, with which role 1 in all" in text_of(owner.get("/admin/settings/"))
+
+
+def test_user_page_folds_groups_and_permissions(staff: Client) -> None:
+    user = User.objects.create_user("bob")
+    page = html_of(staff.get(f"/admin/auth/user/{user.pk}/change/"))
+    assert page.count("<details>") == 2
+    assert "Can add user" in page and "access attempt" not in page
+    staff.cookies["django_language"] = "zh-hans"
+    assert '"Choose all %s":' in html_of(staff.get("/admin/jsi18n/")), "which Django's own catalogue lacks"
 
 
 def test_lists_of_settings_look_like_those_of_traces(staff: Client) -> None:

@@ -1,0 +1,101 @@
+"""The cards of the home page of settings: what each list is for, with its state where one query tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Max, Model, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from access_app.models import ApiKey, MaskingRule, Membership, Project, Role
+from access_app.roles import access
+from access_app.visibility import visible_to
+from messages_app.safe_text import ago
+from traces_app.admin.jobs import job_rows
+from traces_app.models import ModelPrice
+
+from .rail import Page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    label: str | Promise
+    url: str
+    use: str | Promise
+    state: str | SafeString = ""
+
+
+def cards(request: HttpRequest, lists: Sequence[Page]) -> list[Card]:
+    """Return a card of each list of settings, and those of the tables on the page of a project behind that of projects."""
+    found = []
+    for page in lists:
+        if page.use:
+            state = _STATES.get(page.name)
+            found.append(Card(label=page.label, url=page.url, use=page.use, state=state(request) if state else ""))
+        if page.name == "access_app_project_changelist":
+            found += _of_projects(request)
+    return found
+
+
+def _of_projects(request: HttpRequest) -> list[Card]:
+    """Return the cards of members and masking rules, for owners. With one project they lead to its page."""
+    scope = access(request).scope(Role.OWNER)
+    owned = list(visible_to(Project.objects.all(), scope, "pk").values_list("pk", flat=True)[:2])
+    if not owned:
+        return []
+    is_one = len(owned) == 1
+    url = (
+        reverse("admin:access_app_project_change", args=owned)
+        if is_one
+        else reverse("admin:access_app_project_changelist")
+    )
+    return [
+        Card(
+            label=_("Members"),
+            url=f"{url}#memberships-heading" if is_one else url,
+            use=_("Who may see a project, with which role"),
+            state=_in_all(visible_to(Membership.objects.all(), scope)),
+        ),
+        Card(
+            label=_("Masking"),
+            url=f"{url}#masking_rules-heading" if is_one else url,
+            use=_("Values that are removed from traces of a project"),
+            state=_in_all(visible_to(MaskingRule.objects.all(), scope)),
+        ),
+    ]
+
+
+def _in_all(rows: QuerySet[Any]) -> str:
+    return _("%(number)s in all") % {"number": f"{rows.count():,}"}
+
+
+def _rows(request: HttpRequest, model: type[Model]) -> QuerySet[Any]:
+    return admin.site.get_model_admin(model).get_queryset(request)
+
+
+def _keys(request: HttpRequest) -> str | SafeString:
+    keys = _rows(request, ApiKey)
+    used_at = keys.aggregate(at=Max("last_used_at"))["at"]
+    return _in_all(keys) if used_at is None else format_html("{} · {} {}", _in_all(keys), _("last used"), ago(used_at))
+
+
+def _jobs(request: HttpRequest) -> str:
+    late = sum(row.is_late for row in job_rows(request))
+    return ngettext("%(count)d is late", "%(count)d are late", late) % {"count": late} if late else _("none is late")
+
+
+_STATES: Mapping[str, Callable[[HttpRequest], str | SafeString]] = {
+    "access_app_project_changelist": lambda request: _in_all(_rows(request, Project)),
+    "access_app_apikey_changelist": _keys,
+    "traces_app_modelprice_changelist": lambda request: _in_all(_rows(request, ModelPrice)),
+    "traces_app_jobrun_changelist": _jobs,
+}
