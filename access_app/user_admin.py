@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
@@ -49,14 +49,6 @@ class TwoFactorUserAdmin(Users):
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         apps = AuthenticatorApp.objects.filter(user=OuterRef("pk"), confirmed=True)
         return super().get_queryset(request).annotate(two_factor=Exists(apps))
-
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        if db_field.name == "user_permissions":
-            # Those of other apps change nothing: a role decides, or whether somebody is a superuser.
-            kwargs["queryset"] = Permission.objects.filter(content_type__app_label="auth").select_related(
-                "content_type"
-            )
-        return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def has_reset_permission(self, request: HttpRequest) -> bool:
         return request.user.is_active and request.user.is_superuser
