@@ -83,6 +83,18 @@ MOST_WORDS = 6
 """The most words of a search without results for which each is offered by itself."""
 
 
+_OPERATORS = frozenset(["and", "or"])
+"""Of other searches; ours looks for them as for any word."""
+
+
+def single_words(query: str) -> list[str]:
+    """Return the words of a search that needs all of several, to be searched by themselves; none if it has more than words."""
+    words = list(dict.fromkeys(query.split()))
+    if not all(word.isalnum() and len(word) > 1 for word in words) or not 1 < len(words) <= MOST_WORDS:
+        return []
+    return [word for word in words if word.lower() not in _OPERATORS]
+
+
 @dataclass(frozen=True, kw_only=True)
 class NamedList:
     """The rows with a value of a filter, if their list has a title of its own, such as failed calls.
@@ -152,10 +164,7 @@ class KeysetChangeList(ChangeList):
     @property
     def single_words(self) -> list[tuple[str, str]]:
         """The words of a search that needs all of several, each with the list that needs it only."""
-        words = list(dict.fromkeys(self.query.split()))
-        is_plain = all(word.isalnum() and len(word) > 1 for word in words)
-        if not self._api_searches or not is_plain or not 1 < len(words) <= MOST_WORDS:
-            return []
+        words = single_words(self.query) if self._api_searches else []
         return [(word, self.get_query_string({SEARCH_VAR: word}, [CURSOR])) for word in words]
 
     @property

@@ -33,6 +33,7 @@ from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.search.pages import mark_of_status
 from traces_app.queries.search.texts import FIELDS
+from traces_app.queries.session_names import keys_beginning
 from tracesite_sdk.records import ids
 
 from .bulk_scores import score_selected
@@ -114,8 +115,8 @@ class ToolCallAdmin(KeysetAdmin):
         ),
     )
     search_help_text = gettext_lazy(
-        'Search for words in the arguments, outputs and errors of calls ("exact phrase", -without, error:timeout), or by call ID: '
-        "the model's or Tracesite's."
+        'Search for words in the arguments, outputs and errors of calls, all of which must occur ("exact phrase", -without, '
+        "error:timeout), or by call ID: the model's, or the first 6 characters of Tracesite's."
     )
     exports = Export(
         {
@@ -171,9 +172,9 @@ class ToolCallAdmin(KeysetAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        key = as_uuid(term)
-        named = queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term))
-        if key is not None:
+        keys = keys_beginning(queryset, term)
+        named = queryset.filter(Q(pk__in=keys) | Q(call_id=term) if keys else Q(call_id=term))
+        if as_uuid(term) is not None:
             return named, False
         mark = mark_of_status(request.GET.get("status"))
         return named_or_saying(request, queryset, named, term, "call", page_size(self, request), mark), False

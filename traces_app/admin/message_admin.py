@@ -50,7 +50,7 @@ from traces_app.models import AgentStep
 from traces_app.queries.questions import question_before
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.search.texts import FIELDS
-from traces_app.queries.session_names import TITLES_SEARCHED, first_keys, sessions_named
+from traces_app.queries.session_names import TITLES_SEARCHED, first_keys, keys_beginning, sessions_named
 from tracesite_sdk import records
 
 from .bulk_scores import score_selected
@@ -88,7 +88,7 @@ from .run_search import send_matches
 from .scores import judge_message
 from .similar_page import send_similar_calls, show_similar
 from .span_page import show_spans_of_message
-from .text_search import named_or_saying, with_found
+from .text_search import beginning_with, named_or_saying, with_found
 
 FLAGS_LISTED = 5
 """Flags of one message in a list; the page of the message shows all."""
@@ -148,8 +148,9 @@ class MessageAdmin(KeysetAdmin):
     actions = (delete_selected, restore_selected, purge_selected, compare_selected, score_selected)
     api = ApiList(name="messages", searches=True)
     search_help_text = gettext_lazy(
-        'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), by message ID, '
-        "external ID or request ID, or by session: ID, external ID, end user or title."
+        'Search for words anywhere in messages, steps, calls and results, all of which must occur ("exact phrase", -without, '
+        "error:timeout), by message ID, external ID or request ID, or by session: ID, external ID, end user or title. The first 6 "
+        "characters of an ID, or of the external ID of a session, are enough."
     )
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, RoleFilter, OutcomeFilter, CompletedFilter, MessageErrorsFilter),
@@ -247,14 +248,17 @@ class MessageAdmin(KeysetAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        if (given := as_uuid(term)) is not None:
-            by_session = db.rows(Session.with_deleted).filter(pk=given).exists()
-            return queryset.filter(session_id=given) if by_session else queryset.filter(pk=given), False
         # By the ids from small queries: for an OR of three conditions the planner would scan along the primary key.
-        sessions = sessions_named(db, db.rows(Session.objects).order_by("-pk"), term)
         keys = [key for field in ("external_id", "request_id") for key in first_keys(queryset.filter(**{field: term}))]
+        keys += keys_beginning(queryset, term)
+        is_id = as_uuid(term) is not None
+        among = db.rows(Session.with_deleted).all() if is_id else db.rows(Session.objects).all()
+        # The ID of a deleted session finds its messages in the trash.
+        sessions = beginning_with(request, db, among, term)
+        if not is_id:
+            sessions += sessions_named(db, db.rows(Session.objects).order_by("-pk"), term)
         named = queryset.filter(Q(pk__in=keys) | Q(session_id__in=sessions))
-        if self.in_trash(request):
+        if is_id or self.in_trash(request):
             return named, False
         return named_or_saying(request, queryset, named, term, "message", page_size(self, request)), False
 

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from access_app.readable_pages import readable_on_page
 from messages_app.admin.columns import COLUMNS
-from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.keyset import KeysetAdmin, single_words
 from messages_app.admin.list_rows import CHECKBOX, Column
 from messages_app.admin.walks import request_for
 from messages_app.models import Message, Session
@@ -50,6 +50,8 @@ class FoundList:
     rows: list[SafeString]
     """The newest SHOWN."""
     has_more: bool
+    was_stopped: bool
+    """Whether it took too long, so that there may be rows."""
 
 
 def show_everything(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
@@ -57,13 +59,17 @@ def show_everything(model_admin: KeysetAdmin, request: HttpRequest) -> HttpRespo
     query = request.GET.get("q", "").strip()
     # The lists say for their own requests which databases they do not show.
     readable_on_page(request, model_admin.scope(request))
+    lists = [_search(request, *one, query) for one in _LISTS] if query else []
     context = {
         **model_admin.admin_site.each_context(request),
         "title": _("Search"),
         "opts": model_admin.opts,
         "query": query,
         "search_help": model_admin.search_help_text,
-        "lists": [_search(request, *one, query) for one in _LISTS] if query else [],
+        "found": [one for one in lists if one.rows],
+        "without": [one.title for one in lists if not (one.rows or one.was_stopped)],
+        "was_stopped": any(one.was_stopped for one in lists),
+        "words": single_words(query),
     }
     return TemplateResponse(request, "admin/traces_app/search_page.html", context)
 
@@ -85,4 +91,5 @@ def _search(
         columns=found.list_columns(),
         rows=list(islice(found.list_rows(), SHOWN)),
         has_more=len(found.result_list) > SHOWN,
+        was_stopped=found.was_stopped,
     )

@@ -88,7 +88,7 @@ from .session_page import show_live, show_session, url_of_failures
 from .session_search import send_matches
 from .snapshot_pages import show_snapshots
 from .span_page import show_spans_of_session
-from .text_search import named_or_saying, with_found
+from .text_search import beginning_with, named_or_saying, with_found
 from .user_page import show_user
 
 TAGS_LISTED = 5
@@ -210,8 +210,8 @@ class SessionAdmin(KeysetAdmin):
     actions = (delete_selected, restore_selected, purge_selected, tag_selected, score_selected)
     api = ApiList(name="sessions", searches=True)
     search_help_text = gettext_lazy(
-        'Search for words anywhere in messages, steps, calls and results ("exact phrase", -without, error:timeout), or by ID, '
-        "external ID, end user or title."
+        'Search for words anywhere in messages, steps, calls and results, all of which must occur ("exact phrase", -without, '
+        "error:timeout), or by end user, title, ID or external ID, of which the first 6 characters are enough."
     )
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, SessionOutcomeFilter, SessionStatusFilter, SessionErrorsFilter),
@@ -286,9 +286,10 @@ class SessionAdmin(KeysetAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        if (session := as_uuid(term)) is not None:
-            return queryset.filter(pk=session), False
-        named = queryset.filter(pk__in=sessions_named(db, queryset, term))
+        beginning = beginning_with(request, db, queryset, term)
+        if as_uuid(term) is not None:
+            return queryset.filter(pk__in=beginning), False
+        named = queryset.filter(pk__in=[*beginning, *sessions_named(db, queryset, term)])
         if self.in_trash(request):
             return named, False
         return named_or_saying(request, queryset, named, term, "session", page_size(self, request)), False

@@ -28,6 +28,7 @@ from traces_app.queries.search.pages import indexed_until
 from traces_app.queries.search.places import page_path
 from traces_app.queries.search.query import SearchQuery, parse
 from traces_app.queries.search.texts import Mark
+from traces_app.queries.session_names import sessions_beginning
 from tracesite_sdk.records import ids
 
 from .run_search import FIELD_LABELS
@@ -78,6 +79,17 @@ def named_or_saying(
     else:
         keys.update(_keys_saying(request, queryset, query, unit, cursor, page_size, mark))
     return queryset.filter(pk__in=keys)
+
+
+def beginning_with(request: HttpRequest, db: Database, sessions: QuerySet[Any], term: str) -> list[UUID]:
+    """Return the keys of `sessions` whose id or external id begins with a term; none, and tell the reader, if it takes too long."""
+    try:
+        return sessions_beginning(db, sessions, term)
+    except InvalidInput as error:
+        messages.warning(
+            request, _("Beginnings of external IDs were not searched. %(reason)s") % {"reason": error.message}
+        )
+        return []
 
 
 def _keys_of_page(rows: QuerySet[Any], cursor: Cursor | None, page_size: int) -> list[UUID]:

@@ -250,7 +250,18 @@ def test_search_finds_in_all_lists(staff: Client, runs: dict[str, str]) -> None:
     assert all(f"{name} 1" in words for name in ("Sessions", "Runs", "Failed calls", "Tool calls"))
     assert links_of(page)["Tool calls"].endswith("/toolcall/?q=dear")
     assert f'href="{MESSAGES}?q=dear&amp;role=assistant"' in html_of(page)
-    assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found.") == 4
+    assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found") == 1
+
+
+def test_search_page_says_what_can_be_typed_and_what_lacks_the_words(staff: Client, runs: dict[str, str]) -> None:
+    url = f"{SESSIONS}everything/"
+    empty = staff.get(url)
+    assert "error:timeout -retry" in text_of(empty) and "79e9becd" in text_of(empty)
+    example = staff.get(f"{url}{links_of(empty)['error:timeout -retry']}")
+    assert example.context["query"] == "error:timeout -retry"
+    nothing = staff.get(url, {"q": "nowhere OR dear"})
+    assert "Nothing found. All words must occur. Search for one of them: nowhere · dear" in text_of(nothing)
+    assert "Sessions 1" in text_of(staff.get(f"{url}{links_of(nothing)['dear']}"))
 
 
 def test_search_leads_to_all_that_it_found(
@@ -259,7 +270,7 @@ def test_search_leads_to_all_that_it_found(
     monkeypatch.setattr(search_page, "SHOWN", 2)
     page = staff.get(f"{SESSIONS}everything/", {"q": "answer"})
     assert "Runs 3" in text_of(page) and text_of(page).count("Show all 3") == 2
-    assert "Failed calls 0" in text_of(page)
+    assert "Nothing found in: Failed calls, Tool calls" in text_of(page)
     link = links_of(page)["Show all 3"]
     assert len(rows_of(staff.get(link))) == 3
     assert "3 in all" in text_of(staff.get(link.replace("/?", "/facets/?")))

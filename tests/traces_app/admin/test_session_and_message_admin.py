@@ -23,6 +23,7 @@ from messages_app.admin.row_pages import nested_loops
 from messages_app.admin.trash import Trash
 from messages_app.models import Message, Session
 from messages_app.sql.batch import time_limit
+from messages_app.sql.pagination import IdRange
 from tests.admin_pages import ago, html_of, links_of, rows_of, statements_of, text_of
 from traces_app.admin.call_admin import ToolCallAdmin
 from traces_app.admin.conversation import PAGE_SIZE
@@ -442,6 +443,70 @@ def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, pro
     assert found("order-1-1") == ["order-1 says 1"]
     assert found("req-7") == ["hi"]
     assert found("nothing") == []
+
+
+EXTERNAL = "79e9becd-0b83-4f3e-9d53-a8b2c4d1e6f7"
+
+
+@pytest.mark.parametrize(
+    ("term", "is_found"),
+    [
+        *((EXTERNAL, True), ("79e9becd", True), ("79e9be", True), ("79e9becd-0b83-4f", True)),
+        *(("79e9b", False), ("79e9becc", False), ("e9becd-0b83", False), ("79e9be%", False)),
+    ],
+)
+def test_session_is_found_by_the_beginning_of_its_external_id(
+    staff: Client, project: Project, term: str, is_found: bool
+) -> None:
+    session = store(project, EXTERNAL, title="Parcel", content="hello")
+    store(project, "79e9bdcd", title="other", content="hello")
+    assert [row[0] for row in rows_of(staff.get(SESSIONS, {"q": term}))] == ["Parcel"] * is_found
+    assert len(rows_of(staff.get(MESSAGES, {"q": term}))) == 2 * is_found
+    everything = text_of(staff.get(f"{SESSIONS}everything/", {"q": term}))
+    assert ("Sessions 1" in everything) == is_found
+    writes.delete_session(primary, session, by="ada")
+    assert len(rows_of(staff.get(f"{SESSIONS}trash/", {"q": term}))) == is_found
+    assert rows_of(staff.get(SESSIONS, {"q": term})) == []
+
+
+def test_rows_are_found_by_the_beginnings_of_their_ids(staff: Client, project: Project) -> None:
+    session = store(project, "one", count=1)
+    message = message_at(session, 0).pk
+    for given in (f"{session}"[:11], session.hex[:12].upper(), f"{{{session}}}"):
+        assert len(rows_of(staff.get(SESSIONS, {"q": given}))) == 1, given
+    for given in (f"{message}"[:20], message.hex[:18]):
+        assert [row[0] for row in rows_of(staff.get(MESSAGES, {"q": given}))] == ["one says 0"], given
+
+
+def test_beginnings_of_ids_are_ranges() -> None:
+    first = UUID("79e9becd-0b00-0000-0000-000000000000")
+    assert session_names.ids_beginning("79E9becd-0b") == IdRange(lower=first, upper=UUID(int=first.int + (1 << 88)))
+    assert session_names.ids_beginning("f" * 7) == IdRange(lower=UUID(f"{'f' * 7:0<32}"))
+    for other in ("79e9b", "79-e9becd", "79e9be_c", "79e9becg", "٧٩٧٩٧٩", "f" * 33, ""):
+        assert session_names.ids_beginning(other) is None, other
+
+
+def test_beginning_of_an_external_id_is_read_from_its_index(project: Project) -> None:
+    rows = Session.objects.filter(project=project).exclude(external_id="").filter(external_id__startswith="79e9be")
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off")
+    plan = rows.order_by().explain()
+    assert "session_external_id" in plan, plan
+    assert "external_id >= '79e9be'" in plan, plan
+
+
+def test_slow_search_for_beginnings_is_reported(
+    staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(project, "borders-7", title="here")
+
+    def slow_keys(rows: Any, term: str) -> Any:
+        return session_names.first_keys(rows.extra(where=["pg_sleep(5) IS NOT NULL"]))
+
+    monkeypatch.setattr(session_names, "keys_beginning", slow_keys)
+    monkeypatch.setattr(session_names, "LIST_MS", 50)
+    page = text_of(staff.get(SESSIONS, {"q": "borders-"}))
+    assert "Beginnings of external IDs were not searched. The search was stopped after 0 seconds." in page
 
 
 def test_slow_list_query_is_stopped_with_a_notice(
