@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, get_args
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.http import HttpRequest, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.db import Database
 from access_app.errors import InvalidInput
@@ -26,13 +28,27 @@ from messages_app.admin.keyset import VALUE_CHARACTERS
 from messages_app.safe_text import is_plain, one_line
 from messages_app.sql.pagination import IdRange, ListRows
 from traces_app.models import Tool
-from traces_app.queries.error_groups import CountedGroups, Group, end_users, error_groups, facets
+from traces_app.queries.error_groups import (
+    CountedGroups,
+    Group,
+    end_users,
+    error_groups,
+    facets,
+    first_calls,
+    newest_calls,
+)
 from traces_app.queries.filters import ErrorFilterSet
+from traces_app.queries.questions import near_good_run
 from traces_app.queries.schemas.errors import ErrorSort
+from tracesite_sdk.records import ids
 
+from .charts import Amount, Chart, Slot, chart_of, name_of, number_label, round_number
 from .error_states import SHOWN, Decisions, editable, notes_of
+from .home_charts import parameter_of
 from .labels import url_of_user
 from .periods import Period, page_filters, warn_of_order, warn_of_project
+from .run_page import read_call
+from .similar_page import CALLS_READ, SimilarCall, calls_shown
 from .sparklines import Sparkline, sparkline
 
 FILTERS = ("tool", "agent", "end_user")
@@ -41,6 +57,7 @@ PARAMETERS = ("project", *FILTERS, "q", "state", "o", "group")
 """The parameters of the page beside the range of times."""
 GROUPS_LISTED = 50
 MOST_FREQUENT = 10
+RUNS_LISTED = 5
 _CHOICES = 200
 """Tools and agents that are offered."""
 _WORDS = 10
@@ -58,6 +75,8 @@ class GroupRow:
     group: Group
     chart: Sparkline
     calls_url: str
+    first_at: datetime
+    """The time of the first call, also before the period."""
     status: str = ""
     """Empty where nobody decides."""
 
@@ -114,6 +133,7 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     of_calls = {**({"project": slug} if slug in projects else {}), **chosen, **period.given}
     words = _words(request)
     kept = {**of_calls, **({"q": " ".join(words)} if words else {}), **({"state": shown} if shown != "open" else {})}
+    others = {name: value for name, value in of_calls.items() if name not in period.given}
     decisions = Decisions(scope)
 
     def is_shown(group: str, last_calls: Mapping[int, UUID]) -> bool:
@@ -126,19 +146,22 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
         calls = facets(_failed(readable, of_user, period.ids), words)
     except InvalidInput:  # it took too long
         found, calls = None, Counter()
-    groups = (
-        []
-        if found is None
-        else [
-            replace(_row(group, found, of_calls), status=decisions.status(group.id, group.last_calls))
+    groups: list[GroupRow] = []
+    first_since = None
+    if found is not None:
+        firsts, first_since = _first_calls(rows, found)
+        groups = [
+            _row(group, found, of_calls, first=firsts[group.id], status=decisions.status(group.id, group.last_calls))
             for group in found.groups
         ]
-    )
+        if sort == "first_seen":
+            groups.sort(key=lambda row: row.first_at, reverse=True)
     selected = next((row for row in groups if row.group.id == request.GET.get("group")), next(iter(groups), None))
     return {
         **page_filters(period, kept, projects, slug, sort),
         "rows": None if found is None else groups,
         "found": found,
+        "first_since": first_since,
         "left_out": 0 if found is None else found.group_count - len(found.groups),
         "order": sort,
         "columns": [(name, label, f"?{urlencode({**kept, 'o': name})}") for name, label in _COLUMNS],
@@ -152,16 +175,60 @@ def errors_context(request: HttpRequest, period: Period) -> dict[str, Any]:
             name: value for name, value in {**of_calls, "o": sort}.items() if name not in ("tool", "agent")
         },
         "selected": selected,
-        **({} if selected is None else _selected_context(request, rows, selected.group)),
+        **(
+            {}
+            if selected is None or found is None
+            else {
+                **_selected_context(request, rows, selected.group),
+                "chart": _chart(selected.group, found, others, is_open=not period.ids.upper),
+            }
+        ),
     }
+
+
+def _first_calls(rows: ReadableRows[ListRows], found: CountedGroups) -> tuple[dict[str, UUID], datetime | None]:
+    """Return the first calls of the groups, and since when all failed calls were read for them; those of the period if it takes too long."""
+    try:
+        return first_calls(rows, found)
+    except InvalidInput:
+        since = found.counted_from or found.beginnings[0]
+        return {group.id: group.first for group in found.groups}, since
+
+
+def _chart(group: Group, found: CountedGroups, kept: Mapping[str, str], *, is_open: bool) -> Chart:
+    """Draw the calls of a group, each bar with a link to its own."""
+    slots = []
+    for begin in found.beginnings:
+        calls = group.steps[begin]
+        words = ngettext("%(number)s call", "%(number)s calls", calls) % {"number": intcomma(calls)}
+        times = {"created_after": parameter_of(begin), "created_before": parameter_of(begin + found.step)}
+        url = _url_of_calls(group, {**kept, **times}) if calls else ""
+        amounts = [Amount(value=calls, kind="top")]
+        slots.append(Slot(begin=begin, words=f"{name_of(begin, found.step)} · {words}", url=url, amounts=amounts))
+    return chart_of(slots, label=number_label, scale=round_number, is_open=is_open)
 
 
 def _selected_context(request: HttpRequest, rows: ReadableRows[ListRows], group: Group) -> dict[str, Any]:
     try:
         people = end_users(rows, group)
+        calls = newest_calls(rows, group, CALLS_READ)
     except InvalidInput:
-        people = []
+        people, calls = [], []
+    runs: dict[UUID, tuple[Database, UUID]] = {}
+    for db, call, message in calls:
+        runs.setdefault(message, (db, call))
+    newest = list(runs.values())[:RUNS_LISTED]
+    shown: dict[UUID, SimilarCall] = {}
+    for db in {db for db, _call in newest}:
+        shown |= calls_shown(db, [call for other, call in newest if other == db])
+    db, example = Database.of_row(group.example), shown.get(group.example.pk)
+    good = None if example is None else near_good_run(db, example.listed.run)
     return {
+        "call": read_call(db, group.example.pk),
+        "runs": [shown[call] for _db, call in newest if call in shown],
+        "compare_url": ""
+        if good is None
+        else reverse("admin:messages_app_message_compare", args=[group.example.message_id], query={"other": str(good)}),
         "people": [(name, calls, url_of_user(name)) for name, calls in people],
         "decisions": notes_of(group.id, group.last_calls),
         "editable": editable(request, group.last_calls),
@@ -222,7 +289,7 @@ def frequent_errors(
         found = error_groups(_failed(readable, chosen, id_range), "count", MOST_FREQUENT, marks_new=False)
     except InvalidInput:
         return None, 0
-    return [_row(group, found, kept) for group in found.groups], found.calls
+    return [_row(group, found, kept, first=group.first) for group in found.groups], found.calls
 
 
 def _failed(readable: Readable, chosen: Mapping[str, str], id_range: IdRange) -> ReadableRows[ListRows]:
@@ -232,8 +299,16 @@ def _failed(readable: Readable, chosen: Mapping[str, str], id_range: IdRange) ->
     return readable.rows(lambda db, scope: filters.found(db, scope, None).within(id_range))
 
 
-def _row(group: Group, found: CountedGroups, kept: Mapping[str, str]) -> GroupRow:
-    chart = sparkline([group.steps[begin] or None for begin in found.beginnings], "top")
-    calls = reverse("admin:traces_app_toolcall_changelist")
+def _row(group: Group, found: CountedGroups, kept: Mapping[str, str], *, first: UUID, status: str = "") -> GroupRow:
+    return GroupRow(
+        group=group,
+        chart=sparkline([group.steps[begin] or None for begin in found.beginnings], "top"),
+        calls_url=_url_of_calls(group, kept),
+        first_at=ids.created_at_of(first),
+        status=status,
+    )
+
+
+def _url_of_calls(group: Group, kept: Mapping[str, str]) -> str:
     query = {**kept, "status": "error", "error_group": group.id}
-    return GroupRow(group=group, chart=chart, calls_url=f"{calls}?{urlencode(query)}")
+    return f"{reverse('admin:traces_app_toolcall_changelist')}?{urlencode(query)}"

@@ -33,7 +33,7 @@ from tracesite_sdk.records import ids
 State = ErrorGroupState.State
 BACK = "back"
 SHOWN: Mapping[str, tuple[Any, Collection[str]]] = {
-    "open": (gettext_lazy("Open"), (State.OPEN, BACK)),
+    "open": (gettext_lazy("Open errors"), (State.OPEN, BACK)),
     "resolved": (gettext_lazy("Resolved"), (State.RESOLVED,)),
     "ignored": (gettext_lazy("Ignored"), (State.IGNORED,)),
     "all": (gettext_lazy("All errors"), (State.OPEN, BACK, State.RESOLVED, State.IGNORED)),

@@ -104,7 +104,7 @@ def send_similar_calls(model_admin: KeysetAdmin, request: HttpRequest, message_i
     except InvalidInput:
         good = None
     success = good or last_success_of_tool(db, failed)
-    rows = _calls_shown(db, [*[*newest.values()][:CALLS_LISTED], *([success] if success else [])])
+    rows = calls_shown(db, [*[*newest.values()][:CALLS_LISTED], *([success] if success else [])])
     example = rows.pop(success, None) if success else None
     context = {
         "counted": counted,
@@ -118,8 +118,8 @@ def send_similar_calls(model_admin: KeysetAdmin, request: HttpRequest, message_i
     return TemplateResponse(request, "admin/traces_app/similar_calls.html", context)
 
 
-def _calls_shown(db: Database, keys: Sequence[UUID]) -> dict[UUID, SimilarCall]:
-    """Return calls with their runs by their ids. One that was deleted meanwhile is left out."""
+def calls_shown(db: Database, keys: Sequence[UUID]) -> dict[UUID, SimilarCall]:
+    """Return calls with their runs by their ids. One that was deleted meanwhile is left out. Ten queries."""
     found = db.rows(ToolCall.objects).filter(pk__in=keys).values_list("pk", "message_id", "tool__name")
     of_calls = {key: (run, tool) for key, run, tool in found}
     runs = [run for run, _tool in of_calls.values()]

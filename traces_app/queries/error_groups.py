@@ -111,6 +111,10 @@ _GROUPED = """
         json_agg(users), count(*) OVER (), (sum(sum(calls)) OVER ())::bigint
     FROM part JOIN traces_app_tool AS tool ON tool.id = tool_id GROUP BY pattern ORDER BY {order} LIMIT {limit:d}
     """
+_FIRST = """
+    SELECT md5(pattern), min(id::text)::uuid FROM ({failed}) AS failed (id, project_id, tool_id, pattern, end_user)
+    WHERE md5(pattern) = ANY(%s) GROUP BY 1
+    """
 _PATTERNS = "SELECT DISTINCT md5(pattern) FROM ({failed}) AS failed (id, project_id, tool_id, pattern, end_user)"
 
 
@@ -269,9 +273,52 @@ def facets(rows: ReadableRows[ListRows], words: Sequence[str] = ()) -> Counter[t
 
 def end_users(rows: ReadableRows[ListRows], group: Group) -> list[tuple[str, int]]:
     """Return the end users with most calls of a group, which is one of these rows. One query of each database."""
-    within = IdRange(lower=group.first, upper=UUID(int=group.last.int + 1))
-    counts = _counted(rows.within(within), (), ("run__session__end_user",), group=group.id)
+    counts = _counted(_of_group(rows, group), (), ("run__session__end_user",), group=group.id)
     return [(name, calls) for (name,), calls in counts.most_common() if name][:END_USERS_LISTED]
+
+
+def newest_calls(rows: ReadableRows[ListRows], group: Group, limit: int) -> list[tuple[Database, UUID, UUID]]:
+    """Return the newest calls of a group, which is one of these rows, at most `limit`: the database, the call and its message, the newest
+    first. One query of each database. Raise InvalidInput if one takes longer than LIST_MS."""
+    found = []
+    for part in _of_group(rows, group).parts.values():
+        calls = _in_group(part, group.id).order_by("-pk").filter(**part.ids.periods_of("step__id"))
+        (keys,) = fetch(part.db, [Query.of(calls.values_list("pk", "message_id")[:limit])], at_most_ms=LIST_MS)
+        found += [(part.db, call, message) for call, message in keys]
+    return sorted(found, key=lambda one: one[1], reverse=True)[:limit]
+
+
+def first_calls(rows: ReadableRows[ListRows], found: CountedGroups) -> tuple[dict[str, UUID], datetime | None]:
+    """Return the first call of each of the groups, which were found in `rows`, also before their range, and since when all failed calls
+    were read for it; None if all ever were. Of the calls before, the newest MOST_READ are read. Two queries of each database.
+
+    Raise InvalidInput if one takes longer than LIST_MS.
+    """
+    firsts = {group.id: group.first for group in found.groups}
+    lower = _range_of(rows).lower
+    if found.counted_from is not None:
+        lower = ids.first_id_at(found.counted_from)
+    if lower is None or not firsts:
+        return firsts, None
+    before, is_cut = _newest(rows.map(lambda part: replace(part, ids=IdRange(upper=lower))), MOST_READ, MOST_CHARACTERS)
+    for part in before.parts.values():
+        failed = _failed(part)
+        query = Query(sql=_FIRST.format(failed=failed.sql), parameters=[*failed.parameters, list(firsts)])
+        (earlier,) = fetch(part.db, [query], at_most_ms=LIST_MS)
+        for group, first in earlier:
+            firsts[group] = min(first, firsts[group])
+    oldest = _range_of(before).lower
+    return firsts, ids.created_at_of(oldest) if is_cut and oldest is not None else None
+
+
+def _of_group(rows: ReadableRows[ListRows], group: Group) -> ReadableRows[ListRows]:
+    return rows.within(IdRange(lower=group.first, upper=UUID(int=group.last.int + 1)))
+
+
+def _in_group(rows: ListRows, group: str) -> QuerySet[Any]:
+    """Return the failed calls of a group."""
+    calls: QuerySet[Any] = _with_words(rows, ()).alias(error_group=MD5("pattern"))
+    return calls.filter(error_group=group)
 
 
 def _counted(
@@ -280,9 +327,11 @@ def _counted(
     """Return the number of failed calls by the values of columns."""
     counts: Counter[Any] = Counter()
     for part in rows.parts.values():
-        failed = _with_words(part, words) if words or group else part.queryset
+        failed = part.queryset
         if group is not None:
-            failed = failed.alias(error_group=MD5("pattern")).filter(error_group=group)
+            failed = _in_group(part, group)
+        elif words:
+            failed = _with_words(part, words)
         failed = failed.order_by().filter(**part.ids.periods_of("step__id"))
         found = Query.of(failed.values(*columns).annotate(calls=Count("pk")).values_list(*columns, "calls")[:MOST_READ])
         (values,) = fetch(part.db, [found], at_most_ms=LIST_MS)

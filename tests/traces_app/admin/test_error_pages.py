@@ -278,11 +278,62 @@ def test_page_says_if_calls_were_left_out(staff: Client, monkeypatch: pytest.Mon
     assert "There are too many failed calls: only those since" in text_of(staff.get(ERRORS))
 
 
+def test_first_call_is_the_first_ever(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(project, run("first", 100, ("search", "no disk")), run("other", 50, ("search", "no key")))
+    store(project, run("now", 3, ("search", "no disk")), run("new", 2, ("read", "no net")), external_id="t")
+    first = Message.objects.get(external_id="first").created_at
+    page = staff.get(ERRORS)
+    by_pattern = {row.group.pattern: row.first_at for row in page.context["rows"]}
+    assert by_pattern == {"no disk": first, "no net": Message.objects.get(external_id="new").created_at}
+    order = [row.group.pattern for row in staff.get(ERRORS, {"o": "first_seen"}).context["rows"]]
+    assert order == ["no net", "no disk"]
+    assert "were not read for “First”" not in text_of(page)
+    monkeypatch.setattr(error_groups, "MOST_READ", 2)
+    store(project, run("more", 40, ("search", "a"), ("search", "b")), external_id="u")
+    cut = staff.get(ERRORS)
+    assert {row.first_at < first + timedelta(hours=90) for row in cut.context["rows"]} == {False}
+    assert "were not read for “First”" in text_of(cut)
+
+
+def test_group_shows_its_example_and_newest_runs(staff: Client, project: Project) -> None:
+    def failing(number: int) -> dict[str, Any]:
+        made = run(f"r{number}", 7 - number, ("search", "no disk"))
+        made["agent_steps"][0]["tool_calls"][0]["args"] = {"path": f"<b>/srv/{number}</b>"}
+        return made
+
+    good = run("good", 9)
+    good["agent_steps"][0]["tool_calls"] = [{"name": "search", "result": "found"}]
+    asked = {"role": "user", "content": "Which city?"}
+    long_ago = timezone.now() - timedelta(hours=10)
+    store(project, {**asked, "external_id": "q0", "created_at": long_ago}, good, external_id="well")
+    for number in range(1, 7):
+        at = timezone.now() - timedelta(hours=7 - number, minutes=1)
+        store(project, {**asked, "external_id": "q", "created_at": at}, failing(number), external_id=f"s{number}")
+    page = staff.get(ERRORS)
+    assert "Arguments" in text_of(page) and "<b>/srv/6</b>" in text_of(page)
+    runs = [Message.objects.get(external_id=f"r{number}").pk for number in range(6, 1, -1)]
+    assert [call.listed.run.pk for call in page.context["runs"]] == runs
+    compare = links_of(page)["Compare with the last good run"]
+    assert str(runs[0]) in compare and str(Message.objects.get(external_id="good").pk) in compare
+    assert staff.get(compare).status_code == 200
+    # A bar leads to its calls.
+    urls = [bar.url for bar in page.context["chart"].bars if bar.url]
+    assert sum(len(rows_of(staff.get(url))) for url in urls) == 6
+
+
+@pytest.mark.usefixtures("traces")
+def test_group_without_a_good_run_offers_the_choice_of_a_run(staff: Client) -> None:
+    page = staff.get(ERRORS)
+    assert "Compare with the last good run" not in text_of(page)
+    assert staff.get(links_of(page)["Compare …"]).status_code == 200
+    assert len(page.context["runs"]) == 2
+
+
 @pytest.mark.usefixtures("traces")
 def test_page_of_errors_takes_constant_queries(staff: Client, project: Project) -> None:
     before = len(statements_of(staff, ERRORS))
     store(project, run("more", 1, *((f"tool {at % 20}", f"error {chr(97 + at % 26)}") for at in range(60))))
-    assert len(statements_of(staff, ERRORS)) == before <= 26
+    assert len(statements_of(staff, ERRORS)) == before <= 34
 
 
 @pytest.mark.parametrize("query", ["created=x", "created_after=x"])
