@@ -33,7 +33,7 @@ from messages_app.safe_text import cost, is_plain
 from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, Score, ToolCall
 from traces_app.queries.filters import sessions_of
-from traces_app.queries.runs.outcome import CONDITIONS, Outcome
+from traces_app.queries.runs.outcome import CONDITIONS, OF_STATUS, Outcome
 
 from .text_search import is_searched
 
@@ -163,20 +163,22 @@ def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts) -> Facet:
 # --- Counts -----------------------------------------------------------------------------------------------------------
 
 
+_ENDED = Case(
+    *(When(condition, then=Value(one.value)) for one, condition in CONDITIONS.items()), output_field=CharField()
+)
+
+
 def _outcomes(db: Database, keys: Sequence[Any]) -> Counts:
-    rows = db.rows(Message.with_deleted).filter(pk__in=keys, role=Message.Role.ASSISTANT)
-    return _by_outcome(rows, CONDITIONS)
+    rows = db.rows(Message.with_deleted).filter(pk__in=keys, role=Message.Role.ASSISTANT).order_by()
+    return dict(rows.annotate(ended=_ENDED).values_list("ended").annotate(Count("pk")))
 
 
 def _outcomes_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
-    return _by_outcome(db.rows(Session.with_deleted).filter(pk__in=keys), {one: sessions_of(one) for one in Outcome})
-
-
-def _by_outcome(rows: QuerySet[Any], conditions: Mapping[Outcome, Q]) -> Counts:
-    ended = Case(
-        *(When(condition, then=Value(one.value)) for one, condition in conditions.items()), output_field=CharField()
-    )
-    return dict(rows.order_by().annotate(ended=ended).values_list("ended").annotate(Count("pk")))
+    """Count what `sessions_of` tells apart, by the keys of the newest runs: with its conditions PostgreSQL hashes all messages."""
+    sessions = db.rows(Session.with_deleted).filter(pk__in=keys).order_by().values_list("last_run_id", "status")
+    newest = db.rows(Message.objects).filter(pk__in=[run for run, _status in sessions if run is not None]).order_by()
+    ended: dict[Any, str] = dict(newest.annotate(ended=_ENDED).values_list("pk", "ended"))
+    return Counter(ended.get(run) or OF_STATUS[status].value for run, status in sessions)
 
 
 def _of_rows(model: type[Message] | type[Session] | type[ToolCall] | type[Score], column: str) -> CountValues:
