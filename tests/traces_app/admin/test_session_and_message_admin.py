@@ -13,6 +13,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import OperationalError, connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
 from access_app.db import primary
@@ -487,12 +488,19 @@ def test_beginnings_of_ids_are_ranges() -> None:
 
 
 def test_beginning_of_an_external_id_is_read_from_its_index(project: Project) -> None:
-    rows = Session.objects.filter(project=project).exclude(external_id="").filter(external_id__startswith="79e9be")
+    named = [records.Session(external_id=f"{number:06x}-s", created_at=NOON) for number in range(2_000)]
+    ingest(primary, project.pk, named)
     with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off")
-    plan = rows.order_by().explain()
+        cursor.execute("ANALYZE messages_app_session")
+    statements = CaptureQueriesContext(connection)
+    with statements:
+        assert len(session_names.sessions_beginning(primary, Session.objects.all(), "0000ff")) == 1
+    (searching,) = (one["sql"] for one in statements.captured_queries if "LIKE" in one["sql"])
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {searching}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "session_external_id" in plan, plan
-    assert "external_id >= '79e9be'" in plan, plan
+    assert "external_id >= '0000ff'" in plan, plan
 
 
 def test_slow_search_for_beginnings_is_reported(
