@@ -169,10 +169,11 @@ class AuditEntryAdmin(KeysetAdmin):
         name = row.object_name or row.object_id
         # The filter takes the type as it is stored.
         shown = visible(one_line(name, CHARACTERS))
-        if row.object_type in PAGES and _ID.fullmatch(row.object_id):
-            url = reverse(f"admin:{PAGES[row.object_type]}_change", args=[row.object_id])
-            shown = format_html('<a href="{}">{}</a>', url, shown)
-        return format_html('<span title="{}">{}</span> {}', row.object_type, _type_of(row), shown)
+        shown = format_html('<span title="{}">{}</span> {}', row.object_type, _type_of(row), shown)
+        if row.object_type not in PAGES or not _ID.fullmatch(row.object_id):
+            return shown
+        url = reverse(f"admin:{PAGES[row.object_type]}_change", args=[row.object_id])
+        return format_html('<a href="{}">{}</a>', url, shown)
 
     @admin.display(description=gettext_lazy("project"), empty_value="–")
     def where(self, row: AuditEntry) -> str | None:
