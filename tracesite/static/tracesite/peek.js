@@ -7,14 +7,14 @@ const ROW = /\/change\/.*$/;
 let panel = null;
 let shown = null;
 
-const linkOf = (row) => row.querySelector("th a[href*='/change/']");
+const linkOf = (row) => row?.querySelector("th a[href*='/change/']");
 const idOf = (row) => linkOf(row)?.pathname.split("/").at(-3);
 
 const close = () => {
   panel?.remove();
   panel = null;
   shown?.classList.remove("is-peeked");
-  linkOf(shown ?? document.createElement("tr"))?.focus();
+  linkOf(shown)?.focus();
   shown = null;
   list.classList.remove("with-peek");
   history.replaceState(null, "", location.pathname + location.search);
@@ -63,7 +63,7 @@ if (table !== null) {
     const isPlain = !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
     // The link of the row that is shown, which has the focus, opens its page.
     const shows = elsewhere === null || (elsewhere === linkOf(row) && row !== shown);
-    if (wide.matches && isPlain && row !== null && linkOf(row) !== null && shows) {
+    if (wide.matches && isPlain && linkOf(row) && shows) {
       event.preventDefault();
       show(row);
     }
@@ -84,7 +84,7 @@ if (table !== null) {
       }
     }
   });
-  const named = [...table.tBodies[0].rows].find((row) => linkOf(row) !== null && location.hash === `#peek-${idOf(row)}`);
+  const named = [...table.tBodies[0].rows].find((row) => linkOf(row) && location.hash === `#peek-${idOf(row)}`);
   if (named !== undefined && wide.matches) {
     show(named);
   }
