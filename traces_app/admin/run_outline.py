@@ -299,6 +299,7 @@ def explorer_words() -> str:
         "answer": _("Answer"),
         "answerError": _("Error"),
         "unanswered": _("No answer"),
+        "goesOn": _("Goes on in the next part"),
         "cut": _("The bar is cut: this took much longer than the other rows"),
         "gap": _("Nothing ran"),
         "image": _("Image"),

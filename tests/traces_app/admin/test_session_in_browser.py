@@ -249,6 +249,18 @@ def test_failures_lead_through_the_parts_of_a_session(
         assert complaints == []
 
 
+def test_question_at_the_end_of_a_part_is_not_unanswered(
+    talk: str, session_key: str, browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "PAGE_SIZE", 3)
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(talk)
+        expect(page.locator(".run-row-chapter").last).to_contain_text("Goes on in the next part")
+        expect(page.get_by_text("No answer")).to_have_count(0)
+        assert complaints == []
+
+
 def test_search_of_a_part_leads_to_that_of_the_session(
     talk: str, session_key: str, browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

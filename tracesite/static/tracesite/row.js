@@ -112,13 +112,22 @@ const tookElement = (row) => {
   return made;
 };
 
+// What stands for the outcome of a question without an answer: while the session is followed it may come, and the last one may have it
+// in the next part of a long session.
+const withoutAnswer = (row) => {
+  if (root.dataset.live) {
+    return "";
+  }
+  return "goesOn" in root.dataset && row === outline.calls.lastIndexOf(CHAPTER) ? words.goesOn : words.unanswered;
+};
+
 export const rowElement = (row) => {
   const chapter = outline.chapters[row];
   const label = element("span", "run-label", element("span", "run-fold", hasChildren(row) ? (isFolded(row) ? "▸" : "▾") : ""));
   label.style.paddingInlineStart = `${Math.min(outline.depths[row], MOST_INDENTS) * 16}px`;
   label.append(...labelElements(row));
   const isQuestion = outline.calls[row] === CHAPTER && reader.view !== "time";
-  const middle = isQuestion ? element("span", chapter ? `outcome outcome-${chapter.outcome}` : "quiet", chapter?.label ?? (root.dataset.live ? "" : words.unanswered)) : bars(row);
+  const middle = isQuestion ? element("span", chapter ? `outcome outcome-${chapter.outcome}` : "quiet", chapter?.label ?? withoutAnswer(row)) : bars(row);
   const made = element("div", `run-row run-row-${kindOf(row)}`, label, middle, tookElement(row), element("span", "run-cost", outline.costs[row] ?? ""));
   made.id = `run-row-${row}`;
   made.dataset.row = row;
