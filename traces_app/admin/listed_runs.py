@@ -20,7 +20,7 @@ from traces_app.models import ToolResult
 from traces_app.queries.questions import question_before
 from traces_app.queries.runs.deciding import deciding_calls
 from traces_app.queries.runs.outcome import Outcome, outcome_of_run
-from traces_app.queries.runs.telling_texts import telling_line
+from traces_app.queries.runs.telling_texts import plain, telling_line
 
 from .labels import session_name
 from .run_outline import ERROR_CHARACTERS
@@ -49,6 +49,11 @@ class ListedRun:
     outcome: Outcome
     error: str
     answer: Excerpt
+
+    @property
+    def said(self) -> str:
+        """The first words of the answer, without the signs of Markdown."""
+        return plain(self.answer.head)
 
 
 def with_errors(runs: QuerySet[Any]) -> QuerySet[Any]:

@@ -298,6 +298,12 @@ def test_queries_do_not_depend_on_the_runs(staff: Client, runs: tuple[UUID, UUID
     assert len(statements_of(staff, f"{page_of(runs[0])}?other={large}")) == few
 
 
+def test_run_that_no_good_one_is_like_says_so(staff: Client, project: Project) -> None:
+    run = store(project, question(), answer()).messages[1].id
+    assert isinstance(run, UUID)
+    assert "No good run is like this one yet." in text_of(staff.get(page_of(run)))
+
+
 def test_failed_run_leads_to_last_good_run_of_its_question(
     staff: Client, runs: tuple[UUID, UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:
