@@ -29,7 +29,7 @@ WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 RUN = "/admin/messages_app/message/?role=assistant&has_errors=yes&q=Refund+order+5471"
 PAGES = {
     "home": ["/admin/"],
-    "session": ["/admin/messages_app/session/?q=Three+days+in+Lisbon", "#result_list tbody th a"],
+    "session": ["/admin/messages_app/session/?q=Three+days+in+Lisbon", "open #result_list tbody th a"],
     "run": [RUN, "open #result_list tbody th a"],
     "compare": [RUN, "open #result_list tbody th a", ".run-header a[href*='/compare/']"],
     "runs": ["/admin/messages_app/message/?role=assistant"],
@@ -43,22 +43,27 @@ PAGES = {
     "scores": ["/admin/traces_app/score/"],
     "trash": ["/admin/messages_app/session/trash/"],
     "search": ["/admin/messages_app/session/?q=hotel"],
-    "events": ["/admin/messages_app/session/?status=running", "#result_list tbody th a", "a[href='#events']"],
+    "events": ["/admin/messages_app/session/?status=running", "open #result_list tbody th a", "a[href='#events']"],
     "time": [RUN, "open #result_list tbody th a", "[data-view-button=time]"],
     "text": [RUN, "open #result_list tbody th a", "[data-view-button=text]"],
     "similar": [RUN, "open #result_list tbody th a", ".menu summary", ".menu a[href*='/similar/']"],
     "snapshots": [
         "/admin/messages_app/session/?q=sample-parcel-desk",
-        "text=Where is my parcel?",
+        "open a:has-text('Where is my parcel?')",
         "a[href*='/snapshots/']",
     ],
     "history": [
         "/admin/messages_app/session/",
-        "#result_list tbody th a",
+        "open #result_list tbody th a",
         ".menu summary",
         ".menu a[href*='/history/']",
     ],
-    "delete": ["/admin/messages_app/session/", "#result_list tbody th a", ".menu summary", ".menu a[href*='/delete/']"],
+    "delete": [
+        "/admin/messages_app/session/",
+        "open #result_list tbody th a",
+        ".menu summary",
+        ".menu a[href*='/delete/']",
+    ],
     "projects": ["/admin/access_app/project/"],
     "project": ["/admin/access_app/project/", "#result_list tbody th a"],
     "keys": ["/admin/access_app/apikey/"],
@@ -107,7 +112,7 @@ def take(url: str, password: str) -> None:
             log_in(page, password)
             shoot(page, IMAGES / f"home-{name}.png")
             page.goto("/admin/messages_app/session/")
-            page.get_by_role("link", name=SESSION).click()
+            visit(page, page.url, f"open a:has-text('{SESSION}')")
             shoot(page, IMAGES / f"session-{name}.png")
             page.locator(".open-run").first.click()
             page.locator(".run-row-error").first.click()
@@ -135,7 +140,7 @@ def take_pages(page: Page, password: str, kind: str) -> None:
 
 
 def visit(page: Page, address: str, *clicks: str) -> None:
-    """Open an address and click; "open " goes where a link leads, because a list of runs shows them beside it."""
+    """Open an address and click; "open " goes where a link leads, because lists show a row beside them."""
     page.goto(address)
     for click in clicks:
         found = page.locator(click.removeprefix("open ")).locator("visible=true").first
