@@ -401,7 +401,7 @@ def test_no_token_takes_long(language: str) -> None:
     ]:
         code = (piece * code_colours.MOST_CHARACTERS)[: code_colours.MOST_CHARACTERS]
         _html, seconds = coloured(code, language, 0.01)
-        assert seconds < 0.5, piece
+        assert seconds < 1, piece  # of CPU, of which a lexer that goes back takes minutes
 
 
 @given(st.text(max_size=300), st.sampled_from(sorted(code_colours.LANGUAGES)))
