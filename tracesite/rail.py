@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
@@ -23,7 +23,11 @@ class Page:
 
     @property
     def url(self) -> str:
-        return reverse(f"admin:{self.name}") + self.query
+        """Its address; "" if the site has no such page: another Django project may have users of its own, or no admin of groups."""
+        try:
+            return reverse(f"admin:{self.name}") + self.query
+        except NoReverseMatch:
+            return ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from io import StringIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -113,6 +114,9 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     "/api/v1/tool-calls/": lambda: ["?limit=200"],
     "/api/v1/sessions/<str:session_id>/export/": lambda: [f"?format={name}" for name in EXPORTS],
     "/api/v1/sessions/<str:session_id>/snapshots/parts/": lambda: [f"?refs={','.join(refs)}" for refs in _refs()],
+    "/api/v1/sessions/<str:session_id>/replay/": lambda: [
+        f"?node={quote(node)}" for row in Snapshot.objects.all() for node in row.node_ids
+    ],
     "/api/v1/search/": lambda: [f"?limit=200&q={word}" for word in ("about", "EMP", "planted", "FN", "lorem")],
     "/api/v1/tools/examples/": lambda: [
         f"?tool={tool}&format={form}" for tool in ("find", "look") for form in ("json", "jsonl", "csv")

@@ -12,7 +12,7 @@ from django.apps import apps
 from django.contrib import admin
 from django.db.models import F, QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -172,7 +172,10 @@ class AuditEntryAdmin(KeysetAdmin):
         shown = format_html('<span title="{}">{}</span> {}', row.object_type, _type_of(row), shown)
         if row.object_type not in PAGES or not _ID.fullmatch(row.object_id):
             return shown
-        url = reverse(f"admin:{PAGES[row.object_type]}_change", args=[row.object_id])
+        try:
+            url = reverse(f"admin:{PAGES[row.object_type]}_change", args=[row.object_id])
+        except NoReverseMatch:  # another Django project may have users of its own
+            return shown
         return format_html('<a href="{}">{}</a>', url, shown)
 
     @admin.display(description=gettext_lazy("project"), empty_value="–")
