@@ -95,6 +95,12 @@ def _kind(value: object) -> str:
     return kind.partition("[")[0] if isinstance(kind, str) else ""
 
 
+def _foreign(value: object) -> str:
+    """Return why a value is no message."""
+    is_object = isinstance(value, dict)
+    return f"the type is {_kind(value)!r:.60}, which is none of AutoGen's" if is_object else "not an object"
+
+
 def _is_message(value: object) -> bool:
     return _kind(value) in _TYPES and isinstance(fields(value).get("source"), str) and "content" in fields(value)
 
@@ -128,12 +134,7 @@ def _entries(numbered: Iterable[tuple[str, Any]], skip: Skip) -> Iterator[Entry]
         if kind in _LEFT_OUT:
             continue
         if kind not in _TYPES:
-            skip(
-                where,
-                f"the type is {kind!r:.60}, which is none of AutoGen's"
-                if isinstance(message, dict)
-                else "not an object",
-            )
+            skip(where, _foreign(message))
             continue
         own = text(message.get("id")) or str(index)
         own = own if own not in seen else str(index)
@@ -252,7 +253,4 @@ def _context(numbered: Iterable[tuple[str, Any]], skip: Skip) -> Iterator[Entry]
         elif kind in ("UserMessage", "SystemMessage"):
             yield _prompt(own, rest(message, ("type",)), is_of_user=kind == "UserMessage")
         else:
-            skip(
-                where,
-                f"the type is {kind!r:.60}, which is none of AutoGen's" if isinstance(value, dict) else "not an object",
-            )
+            skip(where, _foreign(value))

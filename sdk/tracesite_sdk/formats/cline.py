@@ -26,7 +26,7 @@ from typing import Any
 
 from tracesite_sdk.normalize.json_values import between, content, fields, instant, items, rest, text
 from tracesite_sdk.normalize.records import text_of
-from tracesite_sdk.transcripts.documents import Document, Files, Skip, Unreadable, first_values, skip_silently
+from tracesite_sdk.transcripts.documents import Document, Files, Skip, first_values, skip_silently, value_in
 from tracesite_sdk.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
@@ -74,7 +74,7 @@ def recognises(document: Document) -> bool:
     """Return whether the document has folders of tasks, or is a history whose first prompt has Cline's tags."""
     if isinstance(document, Files):
         names = (name for name in document.names if _folder_of(name, _HISTORY) is not None)
-        return any(_is_history(_value(document, name, skip_silently)) for name in islice(names, 5))
+        return any(_is_history(value_in(document, name, skip_silently)) for name in islice(names, 5))
     return isinstance(document, list) and _is_history(first_values(document))
 
 
@@ -114,15 +114,6 @@ def _folder_of(name: str, file: str) -> str | None:
     return folder + slash if last == file else None
 
 
-def _value(files: Files, name: str, skip: Skip) -> Any:
-    """Return the value in a file; None if there is none or it cannot be read, which is reported."""
-    try:
-        return files.read(name) if name in files.names else None
-    except Unreadable as error:
-        skip(name, str(error))
-        return None
-
-
 def _is_history(value: object) -> bool:
     messages = [message for message in items(value) if isinstance(message, dict)]
     first = next((_texts(message) for message in messages if message.get("role") == "user"), [])
@@ -145,13 +136,16 @@ def _tasks(document: Document, skip: Skip) -> Iterator[_Task]:
         folder = _folder_of(name, _HISTORY)
         if folder is None:
             continue
-        document.taken.update(names.intersection(folder + file for file in _TASK_FILES))
-        page, metadata, item = (_value(document, folder + file, skip) for file in _TASK_FILES[1:])
+        stored = names.intersection(folder + file for file in _TASK_FILES)
+        document.taken.update(stored)
+        page, metadata, item = (
+            value_in(document, folder + file if folder + file in stored else None, skip) for file in _TASK_FILES[1:]
+        )
         own = folder.rstrip("/").rpartition("/")[2]
         about = fields(item)
         yield _Task(
             where=name,
-            messages=items(_value(document, name, skip)),
+            messages=items(value_in(document, name, skip)),
             id=own if _TASK_ID.fullmatch(own) else text(about.get("id")),
             requests=list(_requests(page, metadata)),
             about=about,

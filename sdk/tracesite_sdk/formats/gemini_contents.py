@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from tracesite_sdk.normalize.json_values import fields, instant, items, rest, text
+from tracesite_sdk.normalize.json_values import camel_cased, fields, instant, items, rest, text
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
 from tracesite_sdk.transcripts.entries import EMPTY_CONVERSATION, Entry, Prompt, Reply, Transcript, has_conversation
-from tracesite_sdk.transcripts.parsing.gemini_parts import camel_case, read_parts, replies, results, usage_of
+from tracesite_sdk.transcripts.parsing.gemini_parts import read_parts, replies, results, usage_of
 from tracesite_sdk.transcripts.parsing.request_logs import Exchange, joined, with_input
 
 NAME = "gemini_contents"
@@ -63,11 +63,6 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             skip(exchange.where or "(all)", EMPTY_CONVERSATION)
 
 
-def _camel(value: object) -> dict[str, Any]:
-    """Return the fields of an object with the names of JSON, without nulls."""
-    return {camel_case(name): item for name, item in fields(value).items() if item is not None}
-
-
 def _are_contents(value: object) -> bool:
     contents = [content for content in items(value)[:_MAX_TRIED] if isinstance(content, dict)]
     is_named = any("role" in content and content.get("parts") for content in contents)
@@ -78,14 +73,16 @@ def _is_content(content: dict[str, Any]) -> bool:
     parts = content.get("parts")
     return content.get("role", "user") in _ROLES and (
         isinstance(parts, list)
-        and all(isinstance(part, dict) and "type" not in part and not _PARTS.isdisjoint(_camel(part)) for part in parts)
+        and all(
+            isinstance(part, dict) and "type" not in part and not _PARTS.isdisjoint(camel_cased(part)) for part in parts
+        )
     )
 
 
 def _split(value: object) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]] | None:
     """Return the request, the content of the answer, and the other fields of an object; None if it has neither."""
-    whole = _camel(value)
-    request, response = _camel(whole.get("request")), _camel(whole.get("response"))
+    whole = camel_cased(value)
+    request, response = camel_cased(whole.get("request")), camel_cased(whole.get("response"))
     others = rest(whole, ("request", "response"))
     if not request and not response:
         request, response, others = rest(whole, _ANSWER), {name: whole[name] for name in _ANSWER & whole.keys()}, {}
@@ -98,7 +95,7 @@ def _split(value: object) -> tuple[dict[str, Any], dict[str, Any] | None, dict[s
 
 def _answer(response: dict[str, Any]) -> dict[str, Any] | None:
     """Return the content of an answer, with the fields of the answer."""
-    candidate = _camel(next(iter(items(response.get("candidates"))), None))
+    candidate = camel_cased(next(iter(items(response.get("candidates"))), None))
     content = fields(candidate.get("content"))
     is_stopped = "finishReason" in candidate and ("usageMetadata" in response or "modelVersion" in response)
     if not (_is_content(content) or is_stopped):
@@ -135,7 +132,7 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
 def _identity(content: Any) -> Any:
     """Return what is the same of a content in every request."""
     parts = items(fields(content).get("parts"))
-    return [fields(content).get("role"), [rest(_camel(part), ("thoughtSignature",)) for part in parts]]
+    return [fields(content).get("role"), [rest(camel_cased(part), ("thoughtSignature",)) for part in parts]]
 
 
 def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
@@ -146,7 +143,7 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
         if not isinstance(content, dict):
             skip(f"{exchange.where}[{index}]", "not an object")
             continue
-        content = _camel(exchange.answers.get(index, content))
+        content = camel_cased(exchange.answers.get(index, content))
         parts, role = items(content.get("parts")), content.get("role", "user")
         metadata = rest(content, _CONTENT_FIELDS)
         if role == "model":

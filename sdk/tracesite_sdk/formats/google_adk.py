@@ -60,7 +60,7 @@ def recognises(document: Document) -> bool:
     """Return whether one of the first values is a session, an event or an evaluation set, they are one of the first form, or the
     tables are ADK's."""
     if isinstance(document, Tables):
-        return all(columns <= set(document.columns.get(table, ())) for table, columns in _TABLES.items())
+        return document.have(_TABLES)
     values = first_values(document, _MAX_TRIED)
     return any(_is_session(value) or _is_event(value) or _is_set(value) for value in values) or _are_queries(values)
 
@@ -155,14 +155,15 @@ def _entries(events: Iterable[tuple[str, Any]], skip: Skip) -> Iterator[Entry]:
     calls: dict[str | None, Call] = {}
     answers: dict[str, str] = {}
     """The ids of results by those of their calls."""
-    for index, (where, event) in enumerate(events):
-        if not isinstance(event, dict):
+    for index, (where, value) in enumerate(events):
+        if not isinstance(value, dict):
             skip(where, "not an object")
             continue
-        own = text(snake_cased(event).get("id"))
+        event = snake_cased(value)
+        own = text(event.get("id"))
         own = own if own is not None and own not in seen else str(index)
         seen.add(own)
-        for entry in _event(own, snake_cased(event)):
+        for entry in _event(own, event):
             if isinstance(entry, Reply):
                 calls.update((call.id, call) for call in entry.calls)
             elif isinstance(entry, Result) and entry.call_ids:

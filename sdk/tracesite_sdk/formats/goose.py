@@ -53,7 +53,7 @@ _EXIT_CODES = ("exit_code", "exitCode")
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is an export, or they are the lines of a session, or the tables are Goose's."""
     if isinstance(document, Tables):
-        return all(columns <= set(document.columns.get(table, ())) for table, columns in _TABLES.items())
+        return document.have(_TABLES)
     values = first_values(document, _MAX_TRIED)
     if any(map(_is_export, values)):
         return True

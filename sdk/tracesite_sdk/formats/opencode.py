@@ -41,11 +41,11 @@ from tracesite_sdk.transcripts.documents import (
     Files,
     Skip,
     Tables,
-    Unreadable,
     first_values,
     join_place,
     numbered_values,
     skip_silently,
+    value_in,
 )
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 
@@ -86,10 +86,11 @@ _PART_FILE = re.compile(r"(|.*/)part/(?:ses_[^/]+/)?(msg_[^/]+)/prt_[^/]+\.json"
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is an export, or a message of one; or whether files are those of sessions."""
     if isinstance(document, Tables):
-        return all(columns <= set(document.columns.get(table, ())) for table, columns in _TABLES.items())
+        return document.have(_TABLES)
     if isinstance(document, Files):
         return any(
-            _is_info(_stored(document, name)) for name in islice(filter(_MESSAGE_FILE.fullmatch, document.names), 5)
+            _is_info(value_in(document, name, skip_silently))
+            for name in islice(filter(_MESSAGE_FILE.fullmatch, document.names), 5)
         )
     return any(_is_export(value) or _is_message(value) for value in first_values(document, 50))
 
@@ -195,10 +196,10 @@ def _stored_sessions(files: Files, skip: Skip) -> Iterator[_Session]:
         else:
             others += 1
     for own in sorted(sessions.keys() | messages.keys()):
-        session = _Session({"id": own, **fields(_stored(files, sessions.get(own), skip))})
+        session = _Session({"id": own, **fields(value_in(files, sessions.get(own), skip))})
         for message, name in sorted(messages[own].items()):
-            info = {"id": message, "sessionID": own, **fields(_stored(files, name, skip))}
-            of_message = [part for part in (_stored(files, part, skip) for part in parts[message]) if part is not None]
+            info = {"id": message, "sessionID": own, **fields(value_in(files, name, skip))}
+            of_message = [part for part in (value_in(files, part, skip) for part in parts[message]) if part is not None]
             session.messages.append((name, {"info": info, "parts": of_message}))
         yield session
     if others:
@@ -227,15 +228,6 @@ def _data_of(row: dict[str, Any], table: str, skip: Skip) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, TypeError) as error:
         skip(f"{table} {row['id']}", f"the data are not JSON: {error}")
         return {}
-
-
-def _stored(files: Files, name: str | None, skip: Skip = skip_silently) -> Any:
-    """Return the value in a file; None if it cannot be read, which is reported."""
-    try:
-        return None if name is None else files.read(name)
-    except Unreadable as error:
-        skip(name or "", str(error))
-        return None
 
 
 # --- Entries ----------------------------------------------------------------------------------------------------------

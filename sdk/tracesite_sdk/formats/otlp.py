@@ -13,14 +13,13 @@ whole, because the spans of a trace may be anywhere in it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from tracesite_sdk import records
-from tracesite_sdk.normalize.json_values import fields, items
+from tracesite_sdk.normalize.json_values import camel_case, fields, items
 from tracesite_sdk.spans.conversation import sessions_of_traces
 from tracesite_sdk.spans.otlp_json import spans_in
 from tracesite_sdk.spans.readable_span import is_readable_span, readable_span
@@ -29,7 +28,6 @@ from tracesite_sdk.transcripts.documents import Document, Skip, first_values, jo
 
 NAME = "otlp"
 _REQUEST = "resourceSpans"
-_SNAKE = re.compile(r"_([a-z])")
 _OF_TRACE = ("mlflow.trace.session", "mlflow.trace.user", "mlflow.traceName")
 
 
@@ -102,7 +100,7 @@ def _renamed(value: Any, depth: int = 0) -> Any:
         return [_renamed(item, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
-    return {_SNAKE.sub(lambda found: found[1].upper(), key): _renamed(item, depth + 1) for key, item in value.items()}
+    return {camel_case(key): _renamed(item, depth + 1) for key, item in value.items()}
 
 
 def _of_request(where: str, value: Any, skip: Skip) -> list[Span]:

@@ -22,6 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0))
 _MILLISECOND = timedelta(milliseconds=1)
 _CAPITAL = re.compile(r"(?<=[a-z0-9])([A-Z])")
+_LETTER = re.compile(r"_([a-z])")
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -95,6 +96,16 @@ def fields(value: object) -> dict[str, Any]:
 def snake_cased(value: object) -> dict[str, Any]:
     """Return the fields of an object that are not null, with their names in snake case: appName is app_name."""
     return {_CAPITAL.sub(r"_\1", name).lower(): item for name, item in fields(value).items() if item is not None}
+
+
+def camel_case(name: str) -> str:
+    """Return a name in camel case: app_name is appName."""
+    return _LETTER.sub(lambda found: found[1].upper(), name)
+
+
+def camel_cased(value: object) -> dict[str, Any]:
+    """Return the fields of an object that are not null, with their names in camel case."""
+    return {camel_case(name): item for name, item in fields(value).items() if item is not None}
 
 
 def duration(milliseconds: object) -> float | None:

@@ -12,7 +12,7 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from io import SEEK_CUR, SEEK_END, BufferedIOBase, BufferedReader, RawIOBase
@@ -119,6 +119,10 @@ class Tables:
     """Return the rows of a table, in the order of a column, that have these values: `rows("message", "id", session_id="s")`. Bytes
     are None. Raise Unreadable."""
 
+    def have(self, columns: Mapping[str, Set[str]]) -> bool:
+        """Return whether there are tables with these columns."""
+        return all(wanted <= set(self.columns.get(table, ())) for table, wanted in columns.items())
+
 
 @dataclass(frozen=True)
 class Text:
@@ -158,6 +162,15 @@ Skip = Callable[[str, str], None]
 
 def skip_silently(_where: str, _why: str) -> None:
     """Ignore an omission: for a second reading of a document, when the first one has reported it."""
+
+
+def value_in(files: Files, name: str | None, skip: Skip) -> Any:
+    """Return the value in a file; None without a name, or if it cannot be read, which is reported."""
+    try:
+        return None if name is None else files.read(name)
+    except Unreadable as error:
+        skip(name or "", str(error))
+        return None
 
 
 def first_values(document: Document, most: int | None = None) -> list[Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tracesite_sdk.normalize.json_values import as_json, fields, rest, text
+from tracesite_sdk.normalize.json_values import as_json, camel_cased, fields, rest, text
 from tracesite_sdk.transcripts.entries import Call, Reply, Result
 
 CODE = "code_execution"
@@ -35,7 +35,6 @@ _NAMES = {
     "video_metadata": "videoMetadata",
     "thought_signature": "thoughtSignature",
 }
-_LETTER = re.compile(r"_([a-z])")
 
 _FILES = re.compile(r"^--- Content from referenced files ---\s*?$", re.MULTILINE)
 _END_OF_FILES = re.compile(r"^--- End of content ---\s*?$", re.MULTILINE)
@@ -130,11 +129,7 @@ def replies(reply: Reply, content: object) -> Iterator[Reply | Result]:
 
 def usage_of(value: object) -> dict[str, Any] | None:
     """Return the tokens of a `usageMetadata`, with the names of JSON."""
-    return {camel_case(name): count for name, count in fields(value).items() if count is not None} or None
-
-
-def camel_case(name: str) -> str:
-    return _LETTER.sub(lambda found: found[1].upper(), name)
+    return camel_cased(value) or None
 
 
 def _as_call(part: object) -> object:
