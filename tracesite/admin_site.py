@@ -49,8 +49,13 @@ class TracesiteAdminSite(AdminSite):
 
         reads_traces = access(request).allows(Role.VIEWER)
         context = super().each_context(request)
-        listed = {model["admin_url"] for app in context["available_apps"] for model in app["models"]}
+        listed = {
+            f"{app['app_label']}_{model['object_name'].lower()}_changelist"
+            for app in context["available_apps"]
+            for model in app["models"]
+        }
         part = part_of(request)
+        part_lists = lists_of(part, listed)
         return {
             **context,
             "reads_traces": reads_traces,
@@ -59,8 +64,8 @@ class TracesiteAdminSite(AdminSite):
             "TIME_ZONE": timezone.get_current_timezone_name(),
             "parts": parts(reads_traces),
             "part": part,
-            "part_lists": lists_of(part, listed),
-            "current_list": list_of(request),
+            "part_lists": part_lists,
+            "current_list": list_of(request, part_lists),
         }
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:

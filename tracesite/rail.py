@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
@@ -23,11 +23,7 @@ class Page:
 
     @property
     def url(self) -> str:
-        """Its address; "" if the site has no such page: another Django project may have users of its own, or no admin of groups."""
-        try:
-            return reverse(f"admin:{self.name}") + self.query
-        except NoReverseMatch:
-            return ""
+        return reverse(f"admin:{self.name}") + self.query
 
 
 @dataclass(frozen=True)
@@ -101,18 +97,16 @@ def parts(reads_traces: bool) -> Sequence[Part]:
 
 
 def lists_of(part: Part | None, listed: Collection[str]) -> Sequence[Page]:
-    """Return the lists of a part; of the settings those whose addresses are among `listed`, which the reader may see."""
+    """Return the lists of a part; of the settings those whose names are among `listed`, which the site has and the reader may see."""
     lists = part.lists if part is not None else ()
-    return [page for page in lists if not page.use or page.url in listed]
+    return [page for page in lists if not page.use or page.name in listed]
 
 
-def list_of(request: HttpRequest) -> Page | None:
-    """Return the list that a request is for: of those with its address the one with most of its parameters."""
-    part = part_of(request)
-    path_of = {page: urlsplit(page.url) for page in (part.lists if part else ())}
+def list_of(request: HttpRequest, lists: Sequence[Page]) -> Page | None:
+    """Return the list of these that a request is for: of those with its address the one with most of its parameters."""
     fitting = [
         page
-        for page, url in path_of.items()
+        for page, url in ((page, urlsplit(page.url)) for page in lists)
         if url.path == request.path and all(request.GET.get(name) == value for name, value in parse_qsl(url.query))
     ]
     return max(fitting, key=lambda page: len(page.query), default=None)
