@@ -94,8 +94,10 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         return HttpResponseRedirect(request.path)
     if "number" in request.GET:
         return _go_to(model_admin, request, session, request.GET["number"])
-    for name in {"failure_after", "failure_before"} & request.GET.keys():
-        return _go_to_failure(request, session, as_uuid(request.GET[name]), later=name == "failure_after")
+    if "failure_after" in request.GET:
+        return _go_to_failure(request, session, as_uuid(request.GET["failure_after"]), later=True)
+    if "failure_before" in request.GET:
+        return _go_to_failure(request, session, as_uuid(request.GET["failure_before"]), later=False)
     conversation = read_conversation(db, session, cursor=cursor, newest="newest" in request.GET)
     shown = [bubble.message for bubble in conversation.bubbles]
     judged = judgements_of(db, shown, request.user.get_username())
