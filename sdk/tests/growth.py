@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,11 +21,17 @@ def grows_linearly(work: Callable[[Any], object], made: Callable[[int], Any], si
 
 
 def _seconds(work: Callable[[Any], object], on: Any) -> float:
-    # A collection looks at all that other tests have left, and there are more of them the more is made.
-    gc.disable()
-    try:
+    with without_collections():
         begin = time.process_time()
         work(on)
         return time.process_time() - begin
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Look for no garbage: that looks at all that other tests have left, and is done more often the more is made."""
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()

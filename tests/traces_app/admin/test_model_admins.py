@@ -1088,6 +1088,7 @@ def test_user_page_folds_groups_and_permissions(staff: Client) -> None:
     user = User.objects.create_user("bob")
     page = html_of(staff.get(f"/admin/auth/user/{user.pk}/change/"))
     assert page.count("<details>") == 2
+    assert "Can add user" in page
     staff.cookies["django_language"] = "zh-hans"
     assert '"Choose all %s":' in html_of(staff.get("/admin/jsi18n/")), "which Django's own catalogue lacks"
 
