@@ -105,7 +105,7 @@ load_profile()
 django.setup()
 
 from django.contrib.auth.management import create_permissions  # noqa: E402
-from django.contrib.auth.models import User  # noqa: E402
+from django.contrib.auth.models import Permission, User  # noqa: E402
 from django.test import Client  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
@@ -181,9 +181,9 @@ def _with_messages(store: Callable[..., tuple[dict[str, str], set[str]]]) -> Cal
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> None:
-    """Remove the shipped prices, because tests that flush the tables remove them for all later ones.
+    """Remove the shipped prices and permissions, because tests that flush the tables remove them for all later ones.
 
-    Make no permissions after each flush: the few tests that give single permissions make them. Make the months that most
+    Make no permissions after each flush: the few tests that need them ask for the fixture. Make the months that most
     tests write to: each would make them anew, because its transaction is rolled back. Autovacuum leaves them alone, because
     plans for tables that it saw empty read them from end to end, which tests of what is read would notice.
     """
@@ -192,6 +192,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
         settings.TRACESITE_DIRECT_DATABASE["NAME"] = connection.settings_dict["NAME"]
     with django_db_blocker.unblock():
         ModelPrice.objects.all().delete()
+        Permission.objects.all().delete()
         months = {Period.of(NOON), Period.of(timezone.now())}
         ensure_periods(primary, months)
         with connection.cursor() as cursor:
@@ -201,7 +202,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
 
 @pytest.fixture
 def permissions(db: None) -> None:
-    """Make the permissions of each model, which tests that flush the tables remove for all later ones."""
+    """Make the permissions of each model, which the tests' database lacks."""
     for app in apps.get_app_configs():
         create_permissions(app, verbosity=0)
 

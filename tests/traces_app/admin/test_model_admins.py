@@ -1084,6 +1084,7 @@ def test_cards_of_settings_say_their_state_and_lead_to_the_project(staff: Client
     assert "Members Who may see a project, with which role 1 in all" in text_of(owner.get("/admin/settings/"))
 
 
+@pytest.mark.usefixtures("permissions")
 def test_user_page_folds_groups_and_permissions(staff: Client) -> None:
     user = User.objects.create_user("bob")
     page = html_of(staff.get(f"/admin/auth/user/{user.pk}/change/"))
