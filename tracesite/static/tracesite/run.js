@@ -36,7 +36,10 @@ const lookAt = (row) => {
 
 const select = (row) => {
   root.classList.add("is-open"); // before anything is scrolled into sight in it
-  lookAt(row);
+  // What the panel shows already is not read again, because that would take away what was opened in it.
+  if (row !== reader.selected || panel.hidden || panel.dataset.id !== outline.ids[row]) {
+    lookAt(row);
+  }
   reveal(row);
   bringIntoSight(row);
   noteAddress();
