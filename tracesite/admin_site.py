@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from access_app.conf import conf
 
-from .rail import list_of, lists_of, part_of, parts
+from .rail import list_above, list_of, lists_of, part_of, parts
 
 SPACELESS_TEXTS = (
     *(gettext_noop("Add %(name)s"), gettext_noop("Add %s"), gettext_noop("Change %s"), gettext_noop("View %s")),
@@ -56,6 +56,7 @@ class TracesiteAdminSite(AdminSite):
         }
         part = part_of(request)
         part_lists = lists_of(part, listed)
+        above, is_form = list_above(request, part_lists)
         return {
             **context,
             "reads_traces": reads_traces,
@@ -66,6 +67,8 @@ class TracesiteAdminSite(AdminSite):
             "part": part,
             "part_lists": part_lists,
             "current_list": list_of(request, part_lists),
+            "list_above": above,
+            "is_form_of_row": is_form,
         }
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:

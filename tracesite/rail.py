@@ -112,6 +112,17 @@ def list_of(request: HttpRequest, lists: Sequence[Page]) -> Page | None:
     return max(fitting, key=lambda page: len(page.query), default=None)
 
 
+def list_above(request: HttpRequest, lists: Sequence[Page]) -> tuple[Page | None, bool]:
+    """Return the list of these whose rows the page of a request is about, and whether that page is the form of a row itself: not
+    its history, for example."""
+    name = request.resolver_match.url_name if request.resolver_match else None
+    for page in lists:
+        rows = page.name.removesuffix("changelist")
+        if name and rows != page.name and not page.query and name.startswith(rows):
+            return page, name.removeprefix(rows) in ("add", "change")
+    return None, False
+
+
 def part_of(request: HttpRequest) -> Part | None:
     """Return the part that the page of a request belongs to; None if the address leads nowhere."""
     name = request.resolver_match.url_name if request.resolver_match else None

@@ -1193,9 +1193,16 @@ def test_trashes_link_to_each_other_and_to_their_items(staff: Client, project: P
     assert shown(f"{SESSIONS}trash/") == ["Trash"]
     assert shown(f"{MESSAGES}trash/") == ["Deleted messages"]
     assert shown("/admin/access_app/project/") == ["Projects"]
-    assert breadcrumbs(f"/admin/access_app/project/{project.pk}/change/") == "Home › Projects › owner"
     assert breadcrumbs(f"/admin/access_app/project/{project.pk}/history/") == "Home › Projects › owner › History"
-    assert breadcrumbs("/admin/access_app/apikey/add/") == "Home › API keys › Add API key"
+    for url, above in (
+        (f"/admin/access_app/project/{project.pk}/change/", "Projects"),
+        (f"/admin/access_app/project/{project.pk}/history/", "Projects"),
+        ("/admin/access_app/apikey/add/", "API keys"),
+        (f"{MESSAGES}add/?session={session}", "Messages"),
+    ):
+        html = html_of(staff.get(url))
+        assert re.findall('aria-current="true">([^<]+)</a>', html) == [above], url
+        assert ('class="breadcrumbs"' in html) == ("history" in url), url
     assert f'<a href="{SESSIONS}trash/">Trash</a> /' in html_of(staff.get(page_of(other)))
     message = message_at(session, 0).pk
     assert f'<a href="{MESSAGES}trash/">Trash</a> /' in html_of(staff.get(f"{MESSAGES}{message}/change/"))
