@@ -15,6 +15,7 @@ from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -38,6 +39,7 @@ from .models import (
     Scope,
     check_shares,
 )
+from .project_words import words_of_retention, words_of_sampling
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
 from .roles import access, grant_role, record_role
 from .visibility import visible_to
@@ -140,6 +142,10 @@ class OfOwners:
             field.widget.attrs["aria-label"] = str(field.label)
         return field
 
+    def get_extra(self, request: HttpRequest, obj: Project | None = None, **kwargs: Any) -> int:
+        """Return an empty row only if the address asks for it: who has no JavaScript gets no row by a button."""
+        return int(request.GET.get("add") == self.opts.model_name)  # type: ignore[attr-defined] # mixin
+
     def has_view_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
         return access(request).allows(Role.OWNER, None if obj is None else obj.pk)
 
@@ -159,7 +165,8 @@ class MembershipInline(OfOwners, Members):
     model = Membership
     form = MembershipForm
     fields = ("user", "group", "role")
-    extra = 1
+    verbose_name = gettext_lazy("member")
+    verbose_name_plural = gettext_lazy("members")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
         rows = with_people(super().get_queryset(request), "user", "group")
@@ -199,7 +206,6 @@ class MaskingRuleInline(OfOwners, MaskingRules):
 
     model = MaskingRule
     form = MaskingRuleForm
-    extra = 0
     max_num = MOST_RULES
 
 
@@ -212,7 +218,7 @@ class ProjectAdmin(RoleAdmin):
     list_display = ("slug", "name", "created_at", "retention_days", "trash_days")
     search_fields = ("slug", "name")
     fieldsets = (
-        (None, {"fields": ("slug", "name", "created_at", "encryption")}),
+        (None, {"fields": ("name", ("slug", "created_at", "encryption"))}),
         (
             gettext_lazy("Recorder sampling"),
             {
@@ -239,6 +245,16 @@ class ProjectAdmin(RoleAdmin):
             },
         ),
     )
+
+    def get_fieldsets(self, request: HttpRequest, obj: Project | None = None) -> Any:
+        """Return the sections, the closed ones with what is set in them, so that nobody opens one to know."""
+        project = obj or Project()
+        names, sampling, retention = super().get_fieldsets(request, obj)
+        return [
+            names if obj else (None, {"fields": ("slug", "name")}),
+            _with_words(sampling, words_of_sampling(project)),
+            _with_words(retention, words_of_retention(project)),
+        ]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name in ("retention_days", "trash_days"):
@@ -284,6 +300,12 @@ class ProjectAdmin(RoleAdmin):
             grant_role(membership.project, membership.user or membership.group, Role(membership.role), actor=actor)
         for membership in formset.deleted_objects:
             record_role(AuditAction.ROLE_REVOKE, actor, membership.project, membership.user or membership.group)
+
+
+def _with_words(section: Any, words: str) -> Any:
+    """Return a section with words behind its name."""
+    name, options = section
+    return format_html('{} <span class="quiet">{}</span>', name, words), options
 
 
 class NewKeyForm(ApiKeyModelForm):

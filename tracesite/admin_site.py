@@ -20,7 +20,7 @@ from .rail import list_above, list_of, lists_of, part_of, parts
 
 SPACELESS_TEXTS = (
     *(gettext_noop("Add %(name)s"), gettext_noop("Add %s"), gettext_noop("Change %s"), gettext_noop("View %s")),
-    gettext_noop("Change history: %s"),
+    *(gettext_noop("Change history: %s"), gettext_noop("Add another %(verbose_name)s")),
 )
 """Texts of Django that our catalogue replaces, because Chinese has no space between a verb and its object, and none behind a colon."""
 

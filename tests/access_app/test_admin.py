@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
+from django.utils.html import strip_tags
 
 from access_app.arguments import retention_in_words
 from access_app.keys import find_key
@@ -281,6 +283,43 @@ def test_project_page_sets_the_retention(admin: Client, project: Project) -> Non
     for days in ("-4", "0"):
         errors = admin.post(page, sampled(retention_days=days)).context["adminform"].form.errors
         assert errors == {"retention_days": ["Ensure this value is greater than or equal to 1."]}
+
+
+def test_closed_sections_of_a_project_say_what_is_set(admin: Client, project: Project) -> None:
+    def headings() -> list[str]:
+        content = admin.get(f"{PROJECTS}{project.pk}/change/").content.decode()
+        found = re.findall(r"<summary>\s*<h2[^>]*>(.*?)</h2>", content, re.DOTALL)
+        return [unescape(strip_tags(heading)) for heading in found]
+
+    assert headings() == ["Recorder sampling as each recorder is set", "Retention for ever · in the trash: for ever"]
+    fields = {"sampling_rate": "0.125", "sampling_tools": '{"search": 0.1}', "sampling_keep_slower_than_ms": "2000"}
+    kept = {"retention_days": "90", "trash_days": "1", "keep_tags": "<b>", "keep_pinned": "on"}
+    form = sampled(**fields, **kept)
+    del form["sampling_keep_errors"]
+    assert admin.post(f"{PROJECTS}{project.pk}/change/", form).status_code == 302
+    assert headings() == [
+        "Recorder sampling 12.5% of sessions · 1 tool with its own rate · all slower than 2,000 ms · failures are not kept",
+        "Retention 90 days · in the trash: 1 day · 2 exceptions",
+    ]
+    assert "Retention" in admin.get(NEW_PROJECT).content.decode()
+
+
+def test_tables_of_a_project_have_an_empty_row_on_demand(admin: Client, project: Project) -> None:
+    page = f"{PROJECTS}{project.pk}/change/"
+    content = admin.get(page).content.decode()
+    assert re.findall('name="(?:memberships|masking_rules)-[0-9]+-id"', content) == []
+    links = re.findall(r'href="([^"]+)">Add a', content.partition("<noscript>")[2].partition("</noscript>")[0])
+    assert len(links) == 2
+    for link, table in zip(links, ("memberships", "masking_rules"), strict=True):
+        content = admin.get(page + link.partition("#")[0]).content.decode()
+        assert re.findall('name="(?:memberships|masking_rules)-[0-9]+-id"', content) == [f'name="{table}-0-id"']
+        assert f'id="{link.partition("#")[2]}"' in content
+
+
+def test_project_and_key_have_one_button_that_saves(admin: Client, project: Project, key: ApiKey) -> None:
+    for page in (f"{PROJECTS}{project.pk}/change/", NEW_PROJECT, f"{KEYS}{key.pk}/change/", NEW_KEY):
+        content = admin.get(page).content.decode()
+        assert re.findall('type="submit"[^>]* name="(_[a-z]+)"', content) == ["_save"], page
 
 
 def test_only_owners_set_the_retention(login: Callable[[User], Client], staff: User, project: Project) -> None:
