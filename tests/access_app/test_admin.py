@@ -9,7 +9,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
@@ -320,6 +320,47 @@ def test_project_and_key_have_one_button_that_saves(admin: Client, project: Proj
     for page in (f"{PROJECTS}{project.pk}/change/", NEW_PROJECT, f"{KEYS}{key.pk}/change/", NEW_KEY):
         content = admin.get(page).content.decode()
         assert re.findall('type="submit"[^>]* name="(_[a-z]+)"', content) == ["_save"], page
+
+
+@pytest.mark.usefixtures("permissions")
+def test_list_of_users_says_what_each_may_do(admin: Client, project: Project, stranger: Project) -> None:
+    def row(name: str) -> list[str]:
+        content = admin.get("/admin/auth/user/").content.decode()
+        assert "icon-no" not in content
+        (found,) = re.findall(rf"<tr>(?:(?!</tr>).)*>{name}</a>.*?</tr>", content, re.DOTALL)
+        cells = re.findall(r'<t[dh] class="field-[^>]*>(.*?)</t[dh]>', found, re.DOTALL)
+        return [strip_tags(cell) for cell in cells]
+
+    group = Group.objects.create(name="readers")
+    amy = User.objects.create_user("amy", "amy@example.org", first_name="Amy", last_name="<i>Byron")
+    assert row("amy") == ["amy", "Amy &lt;i&gt;Byron", "amy@example.org", "not staff", "never", "off"]
+    amy.groups.add(group)
+    grant_role(project, group, Role.ANALYST)
+    grant_role(stranger, group, Role.OWNER)
+    grant_role(project, amy, Role.VIEWER)
+    User.objects.filter(pk=amy.pk).update(last_login=timezone.now().replace(2026, 1, 2, 3, 4, 5))
+    roles = sorted([f"{project.slug}: analyst", f"{stranger.slug}: owner"])
+    assert row("amy")[3:5] == [" · ".join(roles), "2026-01-02 03:04:05 UTC"]
+    User.objects.create_user("bob", is_staff=True)
+    assert row("bob")[2:4] == ["—", "staff"]
+    User.objects.filter(username="bob").update(is_superuser=True)
+    assert row("bob")[3] == "superuser"
+    User.objects.filter(username="bob").update(is_active=False)
+    assert row("bob")[3] == "inactive"
+    reader = User.objects.create_user("carl", is_staff=True)
+    reader.user_permissions.add(Permission.objects.get(codename="view_user"))
+    grant_role(stranger, reader, Role.OWNER)
+    admin.force_login(reader)
+    assert row("amy")[3] == f"{stranger.slug}: owner"
+
+
+def test_list_of_users_asks_the_same_number_of_queries_for_many(admin: Client, project: Project) -> None:
+    grant_role(project, User.objects.create_user("first"), Role.VIEWER)
+    admin.get("/admin/auth/user/")
+    few = len(statements_of(admin, "/admin/auth/user/"))
+    for number in range(20):
+        grant_role(project, User.objects.create_user(f"user{number}"), Role.VIEWER)
+    assert len(statements_of(admin, "/admin/auth/user/")) == few
 
 
 def test_only_owners_set_the_retention(login: Callable[[User], Client], staff: User, project: Project) -> None:
