@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.models import Group, User
 from django.db.models import Max, Model, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -16,7 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from access_app.models import ApiKey, MaskingRule, Membership, Project, Role
+from access_app.models import ApiKey, AuditEntry, MaskingRule, Membership, Project, Role
 from access_app.roles import access
 from access_app.visibility import visible_to
 from messages_app.safe_text import ago
@@ -24,6 +25,8 @@ from traces_app.admin.jobs import job_rows
 from traces_app.models import ModelPrice
 
 from .rail import Page
+
+MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +91,20 @@ def _keys(request: HttpRequest) -> str | SafeString:
     return _in_all(keys) if used_at is None else format_html("{} · {} {}", _in_all(keys), _("last used"), ago(used_at))
 
 
-def _jobs(request: HttpRequest) -> str:
+def _jobs(request: HttpRequest) -> str | SafeString:
     late = sum(row.is_late for row in job_rows(request))
-    return ngettext("%(count)d is late", "%(count)d are late", late) % {"count": late} if late else _("none is late")
+    if not late:
+        return _("none is late")
+    words = ngettext("%(count)d is late", "%(count)d are late", late) % {"count": late}
+    return format_html('<span class="badge badge-pending">{}</span>', words)
+
+
+def _entries(request: HttpRequest) -> str:
+    """Return the number of entries of the audit log, which may have too many to count."""
+    entries = _rows(request, AuditEntry).order_by()
+    if entries[: MOST_COUNTED + 1].count() > MOST_COUNTED:
+        return _("more than %(number)s") % {"number": f"{MOST_COUNTED:,}"}
+    return _in_all(entries)
 
 
 _STATES: Mapping[str, Callable[[HttpRequest], str | SafeString]] = {
@@ -98,4 +112,7 @@ _STATES: Mapping[str, Callable[[HttpRequest], str | SafeString]] = {
     "access_app_apikey_changelist": _keys,
     "traces_app_modelprice_changelist": lambda request: _in_all(_rows(request, ModelPrice)),
     "traces_app_jobrun_changelist": _jobs,
+    "access_app_auditentry_changelist": _entries,
+    "auth_user_changelist": lambda request: _in_all(_rows(request, User)),
+    "auth_group_changelist": lambda request: _in_all(_rows(request, Group)),
 }

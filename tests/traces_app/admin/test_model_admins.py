@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from access_app.db import primary
 from access_app.keys import create_key
-from access_app.models import ApiKey, Project, Role, Scope
+from access_app.models import ApiKey, AuditEntry, Project, Role, Scope
 from access_app.roles import grant_role
 from messages_app import interruptions, writes
 from messages_app.models import Message, Reference, Session
@@ -33,6 +33,7 @@ from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
 from traces_app.queries.runs import deciding
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.schemas.contexts import ContextKind
+from tracesite import settings_cards
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.records import ids
@@ -1063,13 +1064,21 @@ def test_settings_have_a_bar_with_what_the_reader_may_see(staff: Client, project
     assert bar(owner, "/admin/settings/") == ["Settings", "Projects", "API keys", "Audit log"]
 
 
-def test_cards_of_settings_say_their_state_and_lead_to_the_project(staff: Client, project: Project) -> None:
+def test_cards_of_settings_say_their_state_and_lead_to_the_project(
+    staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used_at = timezone.now() - timedelta(minutes=2)
     ApiKey.objects.filter(pk=create_key(project, "agent", [Scope.READ])[0].pk).update(last_used_at=used_at)
     page = staff.get("/admin/settings/")
     assert "API keys What agents and programs send and read with 1 in all · last used 2 minutes ago" in text_of(page)
     late = sum(job.is_on() for job in JOBS)
     assert f"and when it runs next {late} are late" in text_of(page)
+    assert f'<b><span class="badge badge-pending">{late} are late</span></b>' in html_of(page)
+    assert "Users Who may log in 1 in all Groups Permissions that several people share 0 in all" in text_of(page)
+    entries = AuditEntry.objects.count()
+    assert f"Audit log Who read and changed what {entries} in all" in text_of(staff.get("/admin/settings/"))
+    monkeypatch.setattr(settings_cards, "MOST_COUNTED", 1)
+    assert "Audit log Who read and changed what more than 1 " in text_of(staff.get("/admin/settings/"))
     place = f"/admin/access_app/project/{project.pk}/change/"
     for anchor in ("memberships-heading", "masking_rules-heading"):
         assert f'href="{place}#{anchor}"' in html_of(page)
