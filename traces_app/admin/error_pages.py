@@ -61,6 +61,7 @@ RUNS_LISTED = 5
 _CHOICES = 200
 """Tools and agents that are offered."""
 _WORDS = 10
+_HEADLINE_CHARACTERS = 300
 _COLUMNS: tuple[tuple[ErrorSort, Any], ...] = (
     ("count", gettext_lazy("Calls")),
     ("last_seen", gettext_lazy("Last")),
@@ -87,6 +88,21 @@ class GroupRow:
         for tool, count in self.group.tools:
             calls[tool.name] += count
         return calls.most_common()
+
+    @property
+    def headline(self) -> str:
+        """The beginning of the error of the newest call, with its values; its group names only what all calls share."""
+        return one_line(self.group.error, _HEADLINE_CHARACTERS)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the headline lacks a part of that error."""
+        return self.headline != self.group.error.strip()
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the calls of the group have errors that differ in their values."""
+        return one_line(self.group.pattern, _HEADLINE_CHARACTERS) != self.headline
 
     @property
     def status_label(self) -> Any:

@@ -78,6 +78,34 @@ def test_groups_lead_to_their_calls_and_examples(staff: Client) -> None:
 
 
 @pytest.mark.usefixtures("traces")
+def test_headline_has_the_values_of_the_newest_example(staff: Client, project: Project) -> None:
+    page = staff.get(ERRORS)
+    assert "<h2><bdi>timeout after 9 s</bdi></h2>" in html_of(page)
+    text = text_of(page)
+    assert text.index("Group: timeout after # s 3 calls") < text.index("Last example") < text.rindex("Calls over time")
+    assert 'class="value code"><div class="text">timeout after 9 s' not in html_of(page), "it is said once"
+    store(project, run("long", 0, ("search", "first line\nsecond <b>line")), external_id="long")
+    other = staff.get(f"{ERRORS}{target(page, 'no <b>key').partition('#')[0]}")
+    assert "Group:" not in text_of(other) and "<h2><bdi>no &lt;b&gt;key&lt;/b&gt; &#x27;a&#x27;</bdi></h2>" in html_of(
+        other
+    )
+    last = staff.get(ERRORS, {"o": "last_seen"})
+    assert "<h2><bdi>first line second &lt;b&gt;line</bdi></h2>" in html_of(last)
+    assert 'class="value code"><div class="text">first line\nsecond &lt;b&gt;line' in html_of(last)
+
+
+@pytest.mark.usefixtures("traces")
+def test_note_is_behind_a_link_and_keeps_the_state(staff: Client) -> None:
+    group = group_of("timeout after 31 s")
+    assert "Add a note" in text_of(staff.get(ERRORS))
+    assert '<button name="state" value="open" class="tool-button">Save the note' in html_of(staff.get(ERRORS))
+    mark(staff, group, "ignored", "known")
+    page = staff.get(ERRORS, {"state": "ignored"})
+    assert "known" in text_of(page) and "Change the note" in text_of(page)
+    assert '<button name="state" value="ignored" class="tool-button">Save the note' in html_of(page)
+
+
+@pytest.mark.usefixtures("traces")
 def test_failed_call_leads_to_calls_and_runs_that_failed_alike(staff: Client, project: Project) -> None:
     failed = ToolCall.objects.get(result__error="timeout after 31 s")
     page = staff.get(f"/admin/traces_app/toolcall/{failed.pk}/change/", follow=True)
