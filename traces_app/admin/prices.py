@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
+from django.db.models import Case, QuerySet, When
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.safestring import SafeString
 from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.db import Database
 from access_app.program import program
-from messages_app.safe_text import price
-from traces_app.ingest.prices import forget_prices
-from traces_app.models import ModelPrice
+from access_app.readable_pages import each_that_answers
+from messages_app.safe_text import ago, price
+from traces_app.ingest.prices import forget_prices, read_prices
+from traces_app.models import AgentStep, ModelPrice
+from tracesite_sdk.records import ids
 
 if TYPE_CHECKING:
     PriceModelAdmin = admin.ModelAdmin[ModelPrice]
     PriceModelForm = forms.ModelForm[ModelPrice]
 else:
     PriceModelAdmin, PriceModelForm = admin.ModelAdmin, forms.ModelForm  # not generic at run time
+
+
+REQUESTS_READ = 2_000
+"""Requests of each database that tell which models are in use: more would take longer than the rest of the list."""
 
 
 class PriceForm(PriceModelForm):
@@ -84,6 +95,55 @@ def _amount(name: str, label: Promise) -> Callable[[ModelPrice], str]:
     return amount
 
 
+class PriceList(ChangeList):
+    """The list of prices: those first that the newest requests used."""
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        self.last_uses = _last_uses(request)
+        return super().get_queryset(request, exclude_parameters)
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        ordering = super().get_ordering(request, queryset)
+        if ORDER_VAR in self.params or not self.last_uses:
+            return ordering
+        return [Case(When(pk__in=list(self.last_uses), then=0), default=1), *ordering]
+
+    def get_ordering_field_columns(self) -> dict[int, Literal["desc", "asc"]]:
+        """Return the columns that are marked as those of the order: only those that a reader chose."""
+        return super().get_ordering_field_columns() if ORDER_VAR in self.params else {}
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        for row in self.result_list:
+            row.last_use = self.last_uses.get(row.pk)
+
+
+def _last_uses(request: HttpRequest) -> dict[int, datetime]:
+    """Return when each price was last used, by its primary key; of those that the newest REQUESTS_READ requests of each database used."""
+    newest: dict[tuple[int, str], datetime] = {}
+    for models in each_that_answers(request, _newest_models).values():
+        newest |= models
+    prices = read_prices()
+    uses: dict[tuple[int | None, str, date | None], datetime] = {}
+    for (project_id, model), at in newest.items():
+        found = prices.find(project_id, model, at.astimezone(UTC).date())
+        if found is not None:
+            key = (found.project_id, found.model, found.valid_from)
+            uses[key] = max(at, uses.get(key, at))
+    rows = ModelPrice.objects.values_list("pk", "project_id", "model", "valid_from")
+    found_rows = {pk: uses.get((project_id, model, first_day)) for pk, project_id, model, first_day in rows}
+    return {pk: at for pk, at in found_rows.items() if at is not None}
+
+
+def _newest_models(db: Database) -> dict[tuple[int, str], datetime]:
+    """Return when each model was last used in each project, by the newest requests."""
+    requests = db.rows(AgentStep.with_deleted).order_by("-pk").values_list("project_id", "model", "pk")
+    newest: dict[tuple[int, str], UUID] = {}
+    for project_id, model, key in requests[:REQUESTS_READ]:
+        newest.setdefault((project_id, model), key)
+    return {used: ids.created_at_of(key) for used, key in newest.items()}
+
+
 @admin.register(ModelPrice)
 class ModelPriceAdmin(PriceModelAdmin):
     """Prices count at the next write of this process, and after a minute in others."""
@@ -91,6 +151,7 @@ class ModelPriceAdmin(PriceModelAdmin):
     form = PriceForm
     list_display = (
         "model",
+        "last_used",
         "project",
         _amount("input", gettext_lazy("input")),
         _amount("cached_input", gettext_lazy("cached input")),
@@ -104,7 +165,9 @@ class ModelPriceAdmin(PriceModelAdmin):
     """Of the project, in the list and in its filter. No other column is empty without a text of its own."""
     list_select_related = ("project",)
     search_fields = ("model",)
-    search_help_text = gettext_lazy("Search by model. Prices are in USD for a million tokens (1M).")
+    search_help_text = gettext_lazy(
+        "Search by model. Prices are in USD for a million tokens (1M). Those that the newest runs used come first."
+    )
     list_filter: ClassVar[Any] = ("project",)
     fieldsets: ClassVar[Any] = (
         (
@@ -167,6 +230,14 @@ class ModelPriceAdmin(PriceModelAdmin):
             command += f" --model {shlex.quote(price.model)}"
         text = _("New runs use this from now on. To apply it to stored runs, run: %(command)s")
         messages.info(request, text % {"command": command})
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return PriceList
+
+    @admin.display(description=gettext_lazy("last used"), empty_value="")
+    def last_used(self, row: ModelPrice) -> SafeString | None:
+        last_use: datetime | None = row.last_use  # type: ignore[attr-defined]  # of PriceList
+        return None if last_use is None else ago(last_use)
 
     @admin.display(description=gettext_lazy("valid (UTC)"), ordering="valid_from")
     def days(self, row: ModelPrice) -> str:

@@ -54,7 +54,7 @@ def test_price_is_added_with_a_hint_on_stored_runs(staff: Client) -> None:
     assert (price.model, price.input, price.cached_input, price.output) == ("gpt-5", Decimal("1.25"), None, 10)
     assert "To apply it to stored runs, run: manage.py recompute_costs --model gpt-5" in text_of(response)
     assert rows_of(staff.get(PRICES)) == [
-        ["gpt-5", "All projects", "$1.25", "", "", "$10.00", "", "always", "2026-01-01"]
+        ["gpt-5", "", "All projects", "$1.25", "", "", "$10.00", "", "always", "2026-01-01"]
     ]
 
 
@@ -63,6 +63,33 @@ def test_prices_say_their_unit_and_projects(staff: Client, project: Project, pri
     assert "Input / 1M" in text_of(page) and "USD for a million tokens" in text_of(page)
     assert html_of(page).count('class="field-amount"') == 5
     assert links_of(page)["All projects"] == "?project__isnull=True"
+
+
+def test_prices_that_runs_used_come_first(staff: Client, project: Project, stranger: Project, prices: None) -> None:
+    day = date(2026, 1, 1)
+    for model, owner, until in (
+        ("a", None, None),
+        ("z", None, None),
+        ("z", project, None),
+        ("n*", None, None),
+        ("q", None, day),
+    ):
+        ModelPrice.objects.create(model=model, project=owner, valid_until=until, input=1, output=1, as_of=day)
+
+    def listed(query: str = "") -> list[tuple[str, str, bool]]:
+        return [(row[0], row[2], bool(row[1])) for row in rows_of(staff.get(f"{PRICES}{query}"))]
+
+    every = "All projects"
+    unused = [("a", every, False), ("m", every, False), ("n*", every, False), ("q", every, False)]
+    assert listed() == [*unused, ("z", "owner", False), ("z", every, False)]
+    run(project, "1", step("openai/Z-2026-01-02"), step("n-2"), step("q"), step(None))
+    assert listed() == [
+        *(("n*", every, True), ("z", "owner", True)),
+        *(("a", every, False), ("m", every, False), ("q", every, False), ("z", every, False)),
+    ]
+    run(stranger, "2", step("z"))
+    assert ("z", every, True) in listed()
+    assert [row[:1] for row in listed("?o=1")] == [("a",), ("m",), ("n*",), ("q",), ("z",), ("z",)]
 
 
 def test_price_changed_or_deleted_counts_at_the_next_write(staff: Client, project: Project, prices: None) -> None:
