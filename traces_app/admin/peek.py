@@ -44,7 +44,7 @@ def send_peek(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) 
         "facts": [listed.session_name],
         **_ending(db, listed),
     }
-    return _panel(model_admin, request, message_id, context)
+    return _panel(model_admin, request, listed.run, context)
 
 
 def send_session_peek(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:
@@ -66,7 +66,7 @@ def send_session_peek(model_admin: KeysetAdmin, request: HttpRequest, session_id
         "runs": [runs[key] for key in sorted(runs, reverse=True)],
         **(_ending(db, last) if last else {}),
     }
-    return _panel(model_admin, request, session_id, context)
+    return _panel(model_admin, request, session, context)
 
 
 def send_call_peek(model_admin: KeysetAdmin, request: HttpRequest, call_id: UUID) -> HttpResponse:
@@ -87,7 +87,7 @@ def send_call_peek(model_admin: KeysetAdmin, request: HttpRequest, call_id: UUID
         "runs_title": _("Run"),
         "runs": read_listed(db, [call.message_id]).values(),
     }
-    return _panel(model_admin, request, call_id, context)
+    return _panel(model_admin, request, call, context)
 
 
 def _row(model_admin: KeysetAdmin, request: HttpRequest, key: UUID) -> Any:
@@ -114,6 +114,11 @@ def _ending(db: Database, listed: ListedRun) -> dict[str, Any]:
     }
 
 
-def _panel(model_admin: KeysetAdmin, request: HttpRequest, key: UUID, context: dict[str, Any]) -> HttpResponse:
-    context |= {"opts": model_admin.opts, "object_id": key}
+def _panel(model_admin: KeysetAdmin, request: HttpRequest, row: Any, context: dict[str, Any]) -> HttpResponse:
+    context |= {
+        "opts": model_admin.opts,
+        "object_id": row.pk,
+        "preserved_filters": model_admin.get_preserved_filters(request),
+        "has_delete_permission": model_admin.has_delete_permission(request, row),
+    }
     return TemplateResponse(request, "admin/traces_app/peek.html", context)

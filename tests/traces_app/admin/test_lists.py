@@ -228,6 +228,25 @@ def test_panel_of_a_call_has_its_values_and_run(staff: Client, runs: dict[str, s
     assert links_of(page)["tool_dear"] == f"{CALLS}{call.pk}/change/"
 
 
+def test_panel_leads_to_deletion_and_back_to_the_list(staff: Client, runs: dict[str, str]) -> None:
+    run = Message.objects.get(pk=runs["dear"])
+    kept = "_changelist_filters=outcome%3Dfailed"
+    for url, key in ((SESSIONS, run.session_id), (MESSAGES, run.pk)):
+        links = links_of(staff.get(f"{url}{key}/peek/?{kept}"))
+        assert links["Delete"] == f"{url}{key}/delete/?{kept}"
+        assert links["Open"] == f"{url}{key}/change/?{kept}"
+    deleted = staff.post(f"{SESSIONS}{run.session_id}/delete/?{kept}", {"post": "yes"})
+    assert deleted["Location"] == f"{SESSIONS}?outcome=failed"
+    viewer, user = Client(), User.objects.create_user("viewer", is_staff=True)
+    grant_role(run.project, user, Role.ANALYST)
+    viewer.force_login(user)
+    other = Message.objects.get(pk=runs["cheap"])
+    assert "Delete" in links_of(staff.get(f"{SESSIONS}{other.session_id}/peek/"))
+    assert "Delete" not in links_of(viewer.get(f"{SESSIONS}{other.session_id}/peek/"))
+    call = ToolCall.objects.get(message=other)
+    assert "Delete" not in links_of(staff.get(f"{CALLS}{call.pk}/peek/"))
+
+
 def test_panel_is_of_readable_projects(staff: Client, runs: dict[str, str]) -> None:
     user = User.objects.create_user("reader", is_staff=True)
     grant_role(Project.objects.create(slug="elsewhere"), user, Role.VIEWER)

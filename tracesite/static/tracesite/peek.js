@@ -26,7 +26,8 @@ const show = async (row) => {
   row.classList.add("is-peeked");
   row.scrollIntoView({ block: "nearest" });
   linkOf(row).focus({ preventScroll: true });
-  const response = await fetch(linkOf(row).pathname.replace(ROW, "/peek/"));
+  const { pathname, search } = linkOf(row);
+  const response = await fetch(pathname.replace(ROW, "/peek/") + search);
   if (shown !== row) {
     return; // The reader has gone on meanwhile.
   }
