@@ -108,6 +108,14 @@ COLUMNS: Mapping[str, tuple[Any, Callable[[ToolRow], Any]]] = {
 """The columns by the name that `o` has for them, with their heading and what they are sorted by."""
 DEFAULT_ORDER = "change"
 """What got slower or fails more first."""
+ORDERS: Mapping[str, Any] = {
+    DEFAULT_ORDER: gettext_lazy("Largest change first"),
+    "p95": gettext_lazy("Slowest first"),
+    "rate": gettext_lazy("Most often failed first"),
+    "calls": gettext_lazy("Most called first"),
+    "cost": gettext_lazy("Most expensive first"),
+}
+"""The orders that are named above the table, in words; the headings have the others."""
 
 
 class Heading(NamedTuple):
@@ -142,6 +150,12 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
         "tool_query": urlencode({**filters.given, **period.given}),
         "rows": None if rows is None else _sorted(rows, order),
         "nothing_before": bool(rows and period.before and not any(row.was_called_before for row in rows)),
+        "orders": [
+            (label, f"?{urlencode(kept if name == DEFAULT_ORDER else {**kept, 'o': name})}", name == order)
+            for name, label in ORDERS.items()
+        ],
+        # Phones have room for one of these columns.
+        "on_phones": name if (name := order.removeprefix("-")) in ("p50", "total", "cost") else "p95",
         "is_by_change": order == DEFAULT_ORDER,
         "by_change_url": f"?{urlencode(kept)}",
         "headings": {heading.name: heading for heading in _headings(order, kept)},

@@ -163,6 +163,17 @@ def test_tools_are_sorted_by_name_and_headings_turn_the_order(staff: Client) -> 
     assert text_of(turned).index(" read ") > text_of(turned).index(" search ")
 
 
+@pytest.mark.usefixtures("traces")
+def test_slowest_tools_are_one_click_from_home_and_the_list(staff: Client) -> None:
+    from_list = links_of(staff.get(f"{STATISTICS}?created=7d"))["Slowest first"].replace("&amp;", "&")
+    from_home = links_of(staff.get("/admin/?created=7d"))["Slowest tools"].replace("&amp;", "&")
+    assert from_home == f"{STATISTICS}?o=p95&created=7d"
+    assert from_list == "?created=7d&o=p95"
+    page = staff.get(from_home)
+    assert re.findall(r'aria-current="true">([^<]+)', html_of(page)) == ["Last 7 days", "Slowest first"]
+    assert "p95 ↓" in text_of(page)
+
+
 def test_filters_limit_the_calls_of_both_pages_and_the_csv(staff: Client, project: Project) -> None:
     for agent, model, duration in (("planner", "gpt-4o", 30), ("worker", "gpt-4o", 70), ("worker", "qwen", 90)):
         step = {"agent_name": agent, "model": model, "tool_calls": [call("search", duration, q=agent)], "cost": 0.25}
