@@ -78,6 +78,16 @@ def one_of(values: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValueLink:
+    """A value of a filter that one click chooses, above the rows."""
+
+    label: str
+    url: str
+    """The query string of the list with it."""
+    is_chosen: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Chip:
     """An active filter above the rows."""
 
@@ -128,6 +138,23 @@ class BarFilter(ListFilter):
         if self.given:
             without = changelist.get_query_string(dict.fromkeys(parameters_of(type(self))))
             yield Chip(label=str(self.title), text=self.shown_value(), without=without)
+
+    def linked_values(self) -> Sequence[tuple[str, Any]]:
+        """Return the values that links above the rows choose, with their labels; "" is any."""
+        return ()
+
+    def links(self, changelist: ChangeList) -> list[ValueLink]:
+        """Return these links, which keep the other filters."""
+        name, *others = parameters_of(type(self))
+        chosen = self.given.get(name, "") if self.given.keys() <= {name} else None
+        return [
+            ValueLink(
+                label=str(label),
+                url=changelist.get_query_string({**dict.fromkeys(others), name: value or None}, [CURSOR]),
+                is_chosen=value == chosen,
+            )
+            for value, label in self.linked_values()
+        ]
 
     def api_parameters(self) -> Mapping[str, str]:
         """Return the parameters of the REST API that mean the same."""
@@ -194,6 +221,13 @@ class CreatedFilter(BarFilter):
         ("30d", _("Last 30 days"), lambda now: (now - timedelta(days=30), None)),
     )
     """The names, and when each begins and ends, None for now."""
+    LINKED = frozenset(["today", "yesterday", "7d", "30d"])
+
+    def linked_values(self) -> Sequence[tuple[str, Any]]:
+        # Beside these the one that is chosen, such as that of the page one came from.
+        chosen = self.given.get(self.parameter_names[0])
+        some = [(name, label) for name, label, _length in self.PERIODS if name in self.LINKED or name == chosen]
+        return [*some, ("", _("Any time"))]
 
     @property
     def contradiction(self) -> str:
@@ -249,6 +283,9 @@ class ActiveFilter(CreatedFilter):
 
     title = _("last activity")
     parameter_names = ("active", "active_after", "active_before")
+
+    def linked_values(self) -> Sequence[tuple[str, Any]]:
+        return ()  # its list has those of the start
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(**self.times("active_at"))

@@ -57,6 +57,7 @@ from .filters import (
     OrderFilter,
     ProjectFilter,
     Sort,
+    ValueLink,
     parameters_of,
     readable_projects,
 )
@@ -150,6 +151,14 @@ class KeysetChangeList(ChangeList):
     def bar_filters(self) -> list[BarFilter]:
         """The controls of the filter bar. Lists without a choice of order have none for it."""
         return [spec for spec in self.filter_specs if isinstance(spec, BarFilter)]
+
+    @property
+    def linked_filters(self) -> list[tuple[str, str, list[ValueLink]]]:
+        """The filters with values that one click chooses: title, parameter and the links. The trash has none."""
+        if self.keyset_admin.in_trash(self.request):
+            return []
+        linked = [(spec, spec.links(self)) for spec in self.bar_filters]
+        return [(str(spec.title), parameters_of(type(spec))[0], links) for spec, links in linked if links]
 
     @property
     def chips(self) -> list[Chip]:

@@ -115,6 +115,9 @@ class SessionOutcomeFilter(WordListFilter):
     filter_set = SessionFilterSet
     words: ClassVar[Any] = dict(Outcome.choices)
 
+    def linked_values(self) -> Sequence[tuple[str, Any]]:
+        return [*self.options(), ("", gettext_lazy("Any outcome"))]
+
 
 class OutcomeFilter(SessionOutcomeFilter):
     filter_set = MessageFilterSet

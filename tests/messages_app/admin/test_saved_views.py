@@ -84,14 +84,14 @@ def test_view_is_shared_within_projects_and_with_those_who_may_read_its_filters(
         clients[name] = Client()
         clients[name].force_login(user)
     save_rule(Project.objects.get(slug="one"), "staff", "pattern", r"EMP-\d{6}", when="read")
-    save(clients["bo"], SESSIONS, "Failed", "status=error", shared="on")
+    save(clients["bo"], SESSIONS, "Broken", "status=error", shared="on")
     save(clients["bo"], SESSIONS, "Of one", "tag=EMP-471193", shared="on")
     save(staff, SESSIONS, "Paused", "status=paused", shared="on")
-    names = {"Failed", "Of one", "Paused"}
+    names = {"Broken", "Of one", "Paused"}
     seen = {name: names & links_of(client.get(SESSIONS)).keys() for name, client in clients.items()}
-    assert seen == {"bo": names, "cy": {"Failed", "Paused"}, "di": {"Paused"}}
+    assert seen == {"bo": names, "cy": {"Broken", "Paused"}, "di": {"Paused"}}
     assert names <= links_of(staff.get(SESSIONS)).keys()
-    key = SavedView.objects.get(name="Failed").pk
+    key = SavedView.objects.get(name="Broken").pk
     assert clients["di"].get(f"{SESSIONS}views/{key}/").status_code == 404
 
 

@@ -171,6 +171,35 @@ def test_each_active_filter_is_a_chip_that_removes_it(staff: Client, runs: dict[
     assert [row[0] for row in rows_of(page)] == ["good"]
 
 
+@pytest.mark.parametrize("url", [f"{MESSAGES}?role=assistant&", f"{SESSIONS}?"])
+def test_links_choose_a_period_and_an_outcome_and_keep_the_rest(staff: Client, project: Project, url: str) -> None:
+    at = datetime.now(UTC) - timedelta(days=1)
+    store(project, question(created_at=at), answer(created_at=at, error="broken", is_completed=True), external_id="a")
+    page = staff.get(f"{url}project=owner&created_after=2026-01-01")
+    assert chosen(page) == ["Any outcome"]
+    page = staff.get(url.partition("?")[0] + links_of(page)["Yesterday"])
+    assert chosen(page) == ["Any outcome", "Yesterday"]
+    page = staff.get(url.partition("?")[0] + links_of(page)["Failed"])
+    assert chosen(page) == ["Failed", "Yesterday"]
+    assert len(rows_of(page)) == 1
+    kept = {**parse_qs(urlsplit(url).query), "project": ["owner"]}
+    assert parse_qs(links_of(page)["Any time"][1:]) == {**kept, "outcome": ["failed"]}
+    assert parse_qs(links_of(page)["Done"][1:]) == {**kept, "outcome": ["done"], "created": ["yesterday"]}
+
+
+def test_period_without_a_link_has_one_while_it_is_chosen(staff: Client, project: Project) -> None:
+    assert chosen(staff.get(f"{SCORES}?created=24h")) == ["Last 24 hours"]
+    assert chosen(staff.get(SCORES)) == ["Any time"]
+    assert "Last 24 hours" not in links_of(staff.get(SCORES))
+    assert "Any time" not in links_of(staff.get(f"{MESSAGES}trash/"))
+
+
+def chosen(page: Any) -> list[str]:
+    """Return the links above the rows that are chosen."""
+    bar = html_of(page).partition('class="chips"')[0]
+    return re.findall(r'<a href="[^"]*" aria-current="true">([^<]*)</a>', bar)
+
+
 def test_filter_that_the_title_says_has_no_chip(staff: Client, runs: dict[str, UUID]) -> None:
     for url, said in ((MESSAGES, "role=assistant"), (CALLS, "status=error")):
         assert 'class="chip"' not in html_of(staff.get(f"{url}?{said}"))
