@@ -13,9 +13,9 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Case, Exists, Func, OuterRef, Q, Value, When
+from django.db.models import Case, Exists, F, Func, OuterRef, Q, Value, When
 from django.db.models.fields.json import KT, KeyTextTransform
-from django.db.models.functions import Cast, Now
+from django.db.models.functions import Cast, Greatest, Now
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -39,6 +39,10 @@ HAS_FAILED = HAS_ERRORS & (
 )
 """Messages that ended badly: with an error of their own, or with a failed call that no later one made good. The first condition
 is that of an index."""
+UNKNOWN_IN_MESSAGE = Case(When(is_completed=True, then="unpriced_count"), default=0)
+"""Requests of unknown cost: those of a run that goes on have none yet."""
+UNKNOWN_IN_SESSION = Greatest(F("unpriced_count") - F("open_count"), 0)
+"""The same of a session, in which each run that goes on usually waits for one request."""
 WAITS = Q(session__status="paused")
 """Open messages of a session that its agent paused: they wait for a person, for example for an approval."""
 
@@ -204,6 +208,15 @@ class Session(models.Model):
     def __str__(self) -> str:
         return one_line(self.title, 80) or one_line(self.external_id, 80) or str(self.id)
 
+    @property
+    def goes_on(self) -> bool:
+        return self.open_count > 0
+
+    @property
+    def unknown_count(self) -> int:
+        """Requests of unknown cost: see UNKNOWN_IN_SESSION."""
+        return max(self.unpriced_count - self.open_count, 0)
+
 
 class MessageQuerySet(models.QuerySet["Message"]):
     def alive(self) -> MessageQuerySet:
@@ -338,6 +351,15 @@ class Message(models.Model):
     def __str__(self) -> str:
         time = f"{ids.created_at_of(self.id):%Y-%m-%d %H:%M:%S} UTC"
         return gettext("%(role)s message of %(time)s") % {"role": self.get_role_display(), "time": time}
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.is_completed
+
+    @property
+    def unknown_count(self) -> int:
+        """Requests of unknown cost: see UNKNOWN_IN_MESSAGE."""
+        return 0 if self.goes_on else self.unpriced_count
 
     @property
     def has_errors(self) -> bool:

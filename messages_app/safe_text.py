@@ -176,36 +176,39 @@ def price(usd: Decimal | None) -> str:
 
 
 def total_cost(row: Any) -> SafeString:
-    """Format the cost of a message or session for a list; a title says how many of its answers have none.
+    """Format the cost of a message, a session or a sum of them for a list; a title says how many of its answers have none.
 
-    Empty where no model was used, such as in messages of users.
+    Empty where no model was used, such as in messages of users. What goes on says that it is the cost so far.
     """
-    if not row.unpriced_count:
-        return SafeString("" if row.cost is None else cost(row.cost))
-    return format_html('<span title="{}">{}</span>', _unpriced(row), _at_least(row))
+    if not row.unknown_count:
+        return SafeString("" if row.cost is None else _so_far(row))
+    return format_html('<span title="{}">{}</span>', _unpriced(row), _so_far(row))
 
 
 def total_cost_in_words(row: Any) -> str:
     """Format the cost of a message or session for its page: "≥ $0.50 (1 answer without a known cost)"; without such answers as in a
     list."""
-    if not row.unpriced_count:
+    if not row.unknown_count:
         return total_cost(row)
-    return _with_more(_at_least(row), _unpriced(row))
+    return _with_more(_so_far(row), _unpriced(row))
 
 
 def _with_more(text: str, more: str) -> str:
     return _("%(text)s (%(more)s)") % {"text": text, "more": more}
 
 
-def _at_least(row: Any) -> str:
-    return cost(row.cost) if row.cost is None else f"≥ {cost(row.cost)}"
+def _so_far(row: Any) -> str:
+    if row.cost is None:
+        return cost(None)
+    known = f"≥ {cost(row.cost)}" if row.unknown_count else cost(row.cost)
+    return _("%(cost)s so far") % {"cost": known} if row.goes_on else known
 
 
 def _unpriced(row: Any) -> str:
     words = ngettext(
-        "%(number)d answer without a known cost", "%(number)d answers without a known cost", row.unpriced_count
+        "%(number)d answer without a known cost", "%(number)d answers without a known cost", row.unknown_count
     )
-    return words % {"number": row.unpriced_count}
+    return words % {"number": row.unknown_count}
 
 
 def tokens_in_words(input_tokens: int, output_tokens: int) -> str:

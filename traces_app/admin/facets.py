@@ -15,7 +15,7 @@ from typing import Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db import OperationalError
-from django.db.models import Case, CharField, Count, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, CharField, Count, Expression, Q, QuerySet, Sum, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.text import capfirst
@@ -28,7 +28,7 @@ from access_app.models import AuditEntry
 from messages_app.admin.filters import CURSOR, BarFilter, NameFilter, WordListFilter
 from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
 from messages_app.admin.walks import ROWS_AT_A_TIME, request_for
-from messages_app.models import Message, Session
+from messages_app.models import UNKNOWN_IN_MESSAGE, UNKNOWN_IN_SESSION, Message, Session
 from messages_app.safe_text import cost, is_plain
 from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, Score, ToolCall
@@ -216,15 +216,22 @@ def _yes_and_no(db: Database, keys: Sequence[Any]) -> Counts:
 
 
 def _sums_of_runs(db: Database, keys: Sequence[Any]) -> Counts:
-    return _sums(db.rows(Message.with_deleted).filter(pk__in=keys), CONDITIONS[Outcome.FAILED])
+    rows = db.rows(Message.with_deleted).filter(pk__in=keys)
+    return _sums(rows, CONDITIONS[Outcome.FAILED], UNKNOWN_IN_MESSAGE, Q(is_completed=False))
 
 
 def _sums_of_sessions(db: Database, keys: Sequence[Any]) -> Counts:
-    return _sums(db.rows(Session.with_deleted).filter(pk__in=keys), sessions_of(Outcome.FAILED))
+    rows = db.rows(Session.with_deleted).filter(pk__in=keys)
+    return _sums(rows, sessions_of(Outcome.FAILED), UNKNOWN_IN_SESSION, Q(open_count__gt=0))
 
 
-def _sums(rows: QuerySet[Any], has_failed: Q) -> Counts:
-    sums = rows.aggregate(failed=Count("pk", filter=has_failed), cost=Sum("cost"), unpriced=Sum("unpriced_count"))
+def _sums(rows: QuerySet[Any], has_failed: Q, unknown: Expression, goes_on: Q) -> Counts:
+    sums = rows.aggregate(
+        failed=Count("pk", filter=has_failed),
+        cost=Sum("cost"),
+        unknown=Sum(unknown),
+        going_on=Count("pk", filter=goes_on),
+    )
     return {name: value or 0 for name, value in sums.items()}
 
 
@@ -285,5 +292,6 @@ def _in_words(counting: _Counting, *, all_failed: bool) -> str:
         parts.append(words % {"number": f"{sums['failed']:,}"})
     if sums["cost"]:
         known = cost(Decimal(sums["cost"]))
-        parts.append(f"≥ {known}" if sums["unpriced"] else known)
+        known = f"≥ {known}" if sums["unknown"] else known
+        parts.append(_("%(cost)s so far") % {"cost": known} if sums["going_on"] else known)
     return " · ".join(parts)

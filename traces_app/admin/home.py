@@ -188,7 +188,7 @@ def _activity(readable: Readable, period: Period, kept: dict[str, str]) -> dict[
         "models_left_out": max(len(models or ()) - MOST_MODELS, 0),
         "unpriced_without_model": 0
         if models is None
-        else max(total.unpriced_count - sum(use.unpriced_count for use in models), 0),
+        else max(total.unknown_count - sum(use.unpriced_count for use in models), 0),
     }
 
 

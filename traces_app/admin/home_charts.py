@@ -127,7 +127,7 @@ def cost_chart(
                 url = rows.runs(bucket, **({"model": use.model} if use.model else {}))
                 words = f"{name} · {model_name(use.model)}: {cost(use.cost)}, {requests(use.requests)}"
                 amounts.append(Amount(value=float(use.cost), kind=kinds[use.model], words=words, url=url))
-        unknown = f"{name} · {unpriced(bucket.unpriced_count)}" if bucket.unpriced_count else ""
+        unknown = f"{name} · {unpriced(bucket.unknown_count)}" if bucket.unknown_count else ""
         words = f"{name} · {cost(bucket.cost)}"
         slots.append(Slot(begin=bucket.begin, words=words, url=rows.runs(bucket), amounts=amounts, unknown=unknown))
     return chart_of(slots, label=_cost_label, scale=round_cost, is_open=rows.period.is_open)

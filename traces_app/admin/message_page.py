@@ -138,7 +138,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         found["waiting_calls"] = waiting_calls(db, [message.pk]).get(message.pk, [])
     if not message.is_completed and waiting_words(message.session):
         found["waits_for"] = read_interrupts(db, message.pk)
-    if message.unpriced_count:
+    if message.unknown_count:
         found["unpriced_models"] = unpriced_models(db, message.pk)
     if message.step_count:
         found["tool_ms"] = read_tool_time(db, message.pk)

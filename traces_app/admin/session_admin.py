@@ -259,7 +259,16 @@ class SessionAdmin(KeysetAdmin):
         fields = [
             *("project", "external_id", "status", "last_run_id", "message_count", "call_count", "problem_count"),
             "duration_ms",
-            *("cost", "unpriced_count", "failure_count", "input_tokens", "output_tokens", "end_user", "tags"),
+            *(
+                "cost",
+                "unpriced_count",
+                "open_count",
+                "failure_count",
+                "input_tokens",
+                "output_tokens",
+                "end_user",
+                "tags",
+            ),
             *("created_at", "active_at", "deleted_at", "deleted_by"),
         ]
         sessions = self.trash.rows(self, request).select_related("project")

@@ -23,7 +23,7 @@ from access_app.readable_pages import readable_on_page
 from messages_app.admin.filters import readable_projects, scope_of_page
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.row_pages import rows_with
-from messages_app.models import Message, Session
+from messages_app.models import UNKNOWN_IN_SESSION, Message, Session
 from messages_app.safe_text import first_characters, one_line
 from messages_app.sql.batch import LIST_MS, Query, fetch
 from messages_app.sql.pagination import IdRange
@@ -49,9 +49,14 @@ class Sums:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: Decimal | None = None
-    unpriced_count: int = 0
+    unknown_count: int = 0
+    open_messages: int = 0
     first: datetime | None = None
     last: datetime | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        return self.open_messages > 0
 
     def add(self, **more: Any) -> None:
         """Add the figures of a database. None is no figure."""
@@ -70,7 +75,8 @@ _COLUMNS = {
     "input_tokens": Sum("input_tokens"),
     "output_tokens": Sum("output_tokens"),
     "cost": Sum("cost"),
-    "unpriced_count": Sum("unpriced_count"),
+    "unknown_count": Sum(UNKNOWN_IN_SESSION),
+    "open_messages": Sum("open_count"),
     "first": Min("created_at"),
     "last": Max("active_at"),
 }

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from access_app.db import Database
 from access_app.visibility import ProjectScope, visible_to
-from messages_app.models import WAITS, Message
+from messages_app.models import UNKNOWN_IN_MESSAGE, WAITS, Message
 from messages_app.safe_text import first_characters
 from messages_app.sql.beginnings import Beginning
 from messages_app.sql.pagination import newest_id
@@ -70,6 +70,11 @@ class Period:
         return {"pk__gte": self.first_id, **after}
 
 
+_COUNTS = (
+    *("runs", "failed_runs", "open_runs", "calls", "failed_calls", "input_tokens", "output_tokens", "unknown_count"),
+)
+
+
 @dataclass(kw_only=True)
 class Totals:
     """The runs, calls, failures, tokens and cost between two times."""
@@ -85,7 +90,13 @@ class Totals:
     output_tokens: int = 0
     cost: Decimal | None = None
     """USD, of the steps whose cost is known."""
-    unpriced_count: int = 0
+    unknown_count: int = 0
+    """Requests whose cost is unknown."""
+    open_runs: int = 0
+
+    @property
+    def goes_on(self) -> bool:
+        return self.open_runs > 0
 
     @property
     def tokens(self) -> int:
@@ -93,7 +104,7 @@ class Totals:
 
     def add(self, other: Totals) -> None:
         """Add what happened in a part of this time."""
-        for name in ("runs", "failed_runs", "calls", "failed_calls", "input_tokens", "output_tokens", "unpriced_count"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.cost is not None:
             self.cost = (self.cost or Decimal(0)) + other.cost
@@ -161,7 +172,8 @@ def activity(db: Database, scope: ProjectScope, period: Period, width: Width) ->
         "input_tokens": Sum("input_tokens"),
         "output_tokens": Sum("output_tokens"),
         "cost": Sum("cost"),
-        "unpriced_count": Sum("unpriced_count"),
+        "unknown_count": Sum(UNKNOWN_IN_MESSAGE),
+        "open_runs": Count("pk", filter=Q(is_completed=False)),
     }
     # Django groups by an alias only if it differs from every field.
     grouped = (
@@ -246,8 +258,10 @@ def failures(db: Database, scope: ProjectScope, period: Period, tool_ids: Collec
 def models_used(db: Database, scope: ProjectScope, period: Period, width: Width) -> dict[datetime, list[ModelUse]]:
     """Return the use of each model in each minute, hour, day or month of the period, by its beginning.
 
-    Requests without a model are left out unless their cost is known.
+    Requests without a model are left out unless their cost is known. Those of runs that go on are not of unknown cost yet.
     """
+    open_runs = db.rows(Message.with_deleted).filter(is_completed=False, **period.in_period).order_by()
+    goes_on = Q(message_id__in=open_runs.values("pk"))
     requests = db.rows(AgentStep.with_deleted).filter(~Q(model="") | Q(cost__isnull=False), **period.in_period)
     rows = (
         _alive(db, visible_to(requests, scope, "message__project_id"))
@@ -260,7 +274,7 @@ def models_used(db: Database, scope: ProjectScope, period: Period, width: Width)
             input_tokens=Sum(tokens_in_step(TOKENS_IN)),
             output_tokens=Sum(tokens_in_step(TOKENS_OUT)),
             total=Sum("cost"),
-            unpriced_count=Count("pk", filter=IS_UNPRICED),
+            unpriced_count=Count("pk", filter=IS_UNPRICED & ~goes_on),
         )
         .values_list("bucket", "model", "runs", "requests", "input_tokens", "output_tokens", "total", "unpriced_count")
     )

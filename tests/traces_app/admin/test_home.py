@@ -101,7 +101,7 @@ def test_figures_lead_to_their_rows(staff: Client) -> None:
     assert (lists["Failed runs"], lists["Waiting for a person"], lists["Running now"]) == (2, 1, 1)
     text = text_of(page)
     assert "52 Tokens 37 in 15 out" in text
-    assert "— Cost unknown for 4 requests" in text
+    assert "— Cost unknown for 2 requests" in text
     for counted in ("Failed runs 2", "Waiting for a person 1", "Running now 1"):
         assert counted in text
 
@@ -215,6 +215,27 @@ def test_cost_of_days_and_models_leads_to_its_runs(staff: Client, project: Proje
     assert "≥ $7.00 Cost unknown for 2 requests" in text
     assert "m-1 2 — $6.00 m-2 2 — $1.00 m-3 2 20 2 unknown" in text
     assert "of unknown cost" not in text
+
+
+def test_request_that_runs_makes_no_cost_unknown(staff: Client, project: Project) -> None:
+    messages, sessions = "/admin/messages_app/message/", "/admin/messages_app/session/"
+    priced = {"model": "m-1", "cost": 2}
+    open_run = run("two", ago(minutes=5), agent_steps=[priced, {"model": "m-1"}], is_completed=False, completed_at=None)
+    store(project, run("one", ago(minutes=9), agent_steps=[priced]), open_run, external_id="a", title="A")
+
+    def shown() -> tuple[str, ...]:
+        listed = [row[-1] for row in rows_of(staff.get(f"{messages}?role=assistant&columns=question,spent"))]
+        of_session = [row[-1] for row in rows_of(staff.get(f"{sessions}?columns=name,spent"))]
+        sums = re.findall(r'class="facet-sums">([^<]*)<', html_of(staff.get(f"{messages}facets/?role=assistant")))
+        return (*listed, *of_session, *sums)
+
+    assert shown() == ("$2.00 so far", "$2.00", "$4.00 so far", "2 in all · $4.00 so far")
+    text = text_of(staff.get(HOME))
+    assert "$4.00 so far Cost" in text
+    assert "unknown" not in text
+    store(project, {**open_run, "is_completed": True, "completed_at": ago(minutes=1)}, external_id="a")
+    assert shown() == ("≥ $2.00", "$2.00", "≥ $4.00", "2 in all · ≥ $4.00")
+    assert "≥ $4.00 Cost unknown for 1 request" in text_of(staff.get(HOME))
 
 
 @pytest.mark.usefixtures("traces")
