@@ -52,7 +52,7 @@ from .filters import (
     CallUserFilter,
     MessageIdFilter,
 )
-from .labels import NAME_CHARACTERS, call_label, found_terms
+from .labels import NAME_CHARACTERS, call_label, found_terms, read_session_names
 from .list_filters import SORTS
 from .peek import send_call_peek
 from .periods import page_of_period
@@ -180,7 +180,9 @@ class ToolCallAdmin(KeysetAdmin):
         return named_or_saying(request, queryset, named, term, "call", page_size(self, request), mark), False
 
     def row_name(self, row: Any) -> str:
-        return f"{one_line(str(row.tool), NAME_CHARACTERS)} · {one_line(row.shown_title or row.message.session.external_id, NAME_CHARACTERS)}"
+        # Of an action on rows of other pages, the names of their sessions are not read.
+        name = getattr(row, "session_name", row.shown_title or row.message.session.external_id)
+        return f"{one_line(str(row.tool), NAME_CHARACTERS)} · {one_line(name, NAME_CHARACTERS)}"
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         def says(row: Any) -> dict[str, str]:
@@ -189,6 +191,12 @@ class ToolCallAdmin(KeysetAdmin):
                 shown["error"] = one_line(row.shown_error, ERROR_CHARACTERS)
             return shown
 
+        if "in_session" in columns:
+            for row in rows:
+                row.message.session.shown_title = row.shown_title
+            names = read_session_names(row.message.session for row in rows)
+            for row in rows:
+                row.session_name = names[row.message.session_id]
         return with_found(request, columns, rows, says)
 
     def change_view(
@@ -222,10 +230,8 @@ class ToolCallAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("session"))
     def in_session(self, row: Any) -> SafeString:
-        session = row.message.session
-        name = one_line(row.shown_title, NAME_CHARACTERS // 2) or session.external_id or str(session.pk)
-        url = reverse("admin:messages_app_session_change", args=[quote(session.pk)])
-        return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+        url = reverse("admin:messages_app_session_change", args=[quote(row.message.session_id)])
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(row.session_name, NAME_CHARACTERS // 2)))
 
     @admin.display(description=gettext_lazy("call ID"), empty_value="")
     def named(self, row: ToolCall) -> SafeString:

@@ -48,7 +48,7 @@ from traces_app.queries.runs.outcome import Outcome, outcome_of_run
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .compare_rows import read_rows, read_values
-from .labels import context_in_session, session_name
+from .labels import context_in_session, read_session_names
 from .listed_runs import ListedRun, read_listed
 from .run_page import deciding_failure_of, tokens_of
 from .similar_page import similar_context
@@ -169,6 +169,7 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
     rows = read_rows(db, comparison.pairs, runs, asked, at)
     words = WordChanges(WORDS_SECONDS)
     swap = reverse("admin:messages_app_message_compare", args=[other.pk])
+    names = read_session_names(run.session for run in runs)
     figures, same = _figures(db, *runs, comparison.pairs)
     return {
         "other": other,
@@ -180,7 +181,7 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
         "most": MOST_NODES,
         "swapped": f"{swap}?{urlencode({'other': message.pk} | ({'at': at} if at else {}))}",
         "sides": [
-            Side(run=run, name=session_name(run.session), outcome=_outcome_of(db, run), question=question)
+            Side(run=run, name=names[run.session_id], outcome=_outcome_of(db, run), question=question)
             for run, question in zip(runs, words.of(*asked), strict=True)
         ],
         "question": asked[0],

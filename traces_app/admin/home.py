@@ -41,7 +41,7 @@ from tracesite_sdk.records import ids
 from . import periods
 from .connect_page import connect_context
 from .home_charts import RowsOf, calls_chart, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
-from .labels import session_name
+from .labels import read_session_names
 from .listed_runs import endings
 from .tool_rows import ToolRow, by_change, compared, newest_tools, rows_of
 
@@ -177,9 +177,10 @@ def _activity(readable: Readable, period: Period, kept: dict[str, str]) -> dict[
     models = None if uses is None else overview.whole_use(use for part in uses.values() for use in part)
     legend = None if models is None else legend_of(models)
     total = overview.total_of(period, buckets)
+    names = read_session_names(run.session for run in slow)
     return {
         "total": total,
-        "slow_runs": [{"run": run, "name": session_name(run.session)} for run in slow],
+        "slow_runs": [{"run": run, "name": names[run.session_id]} for run in slow],
         "runs_chart": runs_chart(buckets, rows),
         "calls_chart": calls_chart(buckets, rows),
         "tokens_chart": tokens_chart(buckets, rows),
@@ -222,20 +223,21 @@ def _lists(readable: Readable, period: Period, changed: Sequence[ToolRow]) -> di
     failures = sums.failures_of([part[0] for part in parts])
     failed = sums.failed_runs_of([part[1] for part in parts])
     ended = endings(failed)
+    names = read_session_names(run.session for run in failed)
     return {
         "changes": [(row, failures.get(row.tool.pk)) for row in changed],
-        "failed_runs": [
-            {"run": run, "name": session_name(run.session), "error": ended[run.pk].error} for run in failed
-        ],
+        "failed_runs": [{"run": run, "name": names[run.session_id], "error": ended[run.pk].error} for run in failed],
         **_open_runs(sums.open_runs_of([part[2] for part in parts])),
     }
 
 
 def _open_runs(found: overview.OpenRuns) -> dict[str, Any]:
+    names = read_session_names(run.session for run in (*found.running_rows, *found.waiting_rows))
+
     def row(run: Message) -> dict[str, Any]:
         return {
             "run": run,
-            "name": session_name(run.session),
+            "name": names[run.session_id],
             "quiet_since": quiet_since(run.session),
             "waits_for": waiting_words(run.session),
             "calls": found.pending_calls.get(run.pk, [])[:MOST_CALLS],

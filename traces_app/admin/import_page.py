@@ -32,7 +32,7 @@ from traces_app.imports.reports import FileReport
 from traces_app.views.importing import INVALID_FORM, UnnamedFiles, import_files, invalid_form, sources_of
 
 from .forms import REFUSALS
-from .labels import NAME_CHARACTERS, session_name
+from .labels import NAME_CHARACTERS, read_session_names
 
 FILES_LISTED: Final = 200
 _ORDER: Final = ("failed", "read", "skipped")
@@ -118,7 +118,7 @@ def _rows(db: Database, reports: Sequence[FileReport]) -> list[Row]:
     ids = {session.id for report in ordered[:FILES_LISTED] for session in report.sessions}
     sessions = db.rows(Session.objects).filter(pk__in=ids).only("external_id")
     rows = sessions.annotate(shown_title=first_characters("title", NAME_CHARACTERS + 1))
-    names = {row.pk: session_name(row) for row in rows}
+    names = read_session_names(rows)
     words: dict[str, Any] = {"created": _("created"), "updated": _("updated"), "unchanged": _("unchanged")}
     words.update({str(name): text for name, text in REFUSALS.items()})
     return [

@@ -22,7 +22,7 @@ from traces_app.queries.runs.deciding import deciding_calls
 from traces_app.queries.runs.outcome import Outcome, outcome_of_run
 from traces_app.queries.runs.telling_texts import plain, telling_line
 
-from .labels import session_name
+from .labels import read_session_names
 from .run_outline import ERROR_CHARACTERS
 
 ANSWER_CHARACTERS = 2_000
@@ -87,7 +87,7 @@ def _deciding_errors(db: Database, runs: Iterable[Message]) -> dict[UUID, str]:
 
 
 def read_listed(db: Database, keys: Collection[UUID]) -> dict[UUID, ListedRun]:
-    """Return runs for a list, but those that are deleted. Six queries, or one without failures."""
+    """Return runs for a list, but those that are deleted. Seven queries, or one without failures and with titles."""
     rows: dict[UUID, Any] = (
         with_errors(db.rows(Message.objects).all())
         .select_related("session")
@@ -99,10 +99,11 @@ def read_listed(db: Database, keys: Collection[UUID]) -> dict[UUID, ListedRun]:
         .in_bulk(list(keys))
     )
     ended = endings(rows.values())
+    names = read_session_names(run.session for run in rows.values())
     return {
         key: ListedRun(
             run=run,
-            session_name=session_name(run.session),
+            session_name=names[run.session_id],
             question=run.question or "",
             outcome=ended[key].outcome,
             error=ended[key].error,

@@ -69,7 +69,7 @@ from .filters import (
 from .flag_labels import FLAG_LABELS
 from .forms import REFUSALS, MessageForm, SessionField, add_by_ingest
 from .input_page import show_input
-from .labels import NAME_CHARACTERS, badge, outcome_first, outcome_label, second_line, text_of
+from .labels import NAME_CHARACTERS, badge, outcome_first, outcome_label, read_session_names, second_line, text_of
 from .list_filters import (
     SORTS,
     CompletedFilter,
@@ -277,6 +277,12 @@ class MessageAdmin(KeysetAdmin):
             shown = row.is_answer_below or "text" in columns or "answer" in columns
             return {"content": one_line(row.shown_content, NAME_CHARACTERS)} if shown else {}
 
+        if "in_session" in columns:
+            for row in rows:
+                row.session.shown_title = row.session_title
+            names = read_session_names(row.session for row in rows)
+            for row in rows:
+                row.session_name = names[row.session_id]
         shown = with_found(request, columns, rows, says)
         return outcome_first(shown, "outcome") if lists_runs else shown
 
@@ -348,9 +354,8 @@ class MessageAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("session"))
     def in_session(self, row: Any) -> SafeString:
-        name = one_line(row.session_title, NAME_CHARACTERS // 2) or row.session.external_id or str(row.session_id)
         url = reverse("admin:messages_app_session_change", args=[quote(row.session_id)])
-        return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(row.session_name, NAME_CHARACTERS // 2)))
 
     @admin.display(description=gettext_lazy("external ID"), empty_value="")
     def named(self, row: Message) -> SafeString:

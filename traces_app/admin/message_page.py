@@ -31,7 +31,7 @@ from tracesite_sdk.spans.conversation import TRACE_ID
 from .conversation import MessagePage, place_in_conversation, read_message, words_of_message
 from .flag_labels import losses_of, problems_of
 from .input_page import input_context
-from .labels import session_name, title_of
+from .labels import read_session_name, title_of
 from .run_outline import explorer_words, read_detail, read_first_rows, sees
 from .run_page import (
     read_deciding_failure,
@@ -68,10 +68,11 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
     of_run = _of_run(model_admin, request, message)
     has_failed = bool(page.bubble.error) or of_run["run"].deciding is not None
     selected = _selected(model_admin, request, message)
+    name = read_session_name(message.session)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": title_of(message),
-        "tab_title": f"{_short_name(page)} · {session_name(message.session)}",
+        "tab_title": f"{_short_name(page)} · {name}",
         "heading": _heading(page),
         "opts": model_admin.opts,
         "page": page,
@@ -81,7 +82,7 @@ def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "place_in_conversation": place_in_conversation(message.session, message.pk),
         "message": message,
         "session": message.session,
-        "session_name": session_name(message.session),
+        "session_name": name,
         "good_run": near_good_run(db, message) if message.has_errors else None,
         "waiting_words": waits,
         "is_run": is_run,

@@ -14,13 +14,13 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
 from messages_app.models import Message
-from messages_app.safe_text import ago, duration, message_duration, one_line
+from messages_app.safe_text import ago, duration, message_duration
 from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.deciding import stored_decision
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from tracesite_sdk.records import ids
 
-from .labels import NAME_CHARACTERS, call_label, outcome_label, session_name
+from .labels import call_label, outcome_label, session_name
 from .listed_runs import ListedRun, read_listed
 from .run_outline import read_detail, sees
 from .run_page import read_run, tokens_of, words_of_tokens
@@ -76,16 +76,17 @@ def send_call_peek(model_admin: KeysetAdmin, request: HttpRequest, call_id: UUID
     detail = read_detail(db, call.message_id, call_id)
     if detail is None:
         raise Http404
+    runs = list(read_listed(db, [call.message_id]).values())
     context = {
         "label": call_label(call),
         "began": ago(call.started_at or ids.created_at_of(call_id)),
         "tool": detail.title,
         "name": detail.telling,
         "took": duration(call.duration_ms),
-        "facts": [one_line(call.shown_title, NAME_CHARACTERS)],
+        "facts": [run.session_name for run in runs],
         "detail": detail,
         "runs_title": _("Run"),
-        "runs": read_listed(db, [call.message_id]).values(),
+        "runs": runs,
     }
     return _panel(model_admin, request, call, context)
 

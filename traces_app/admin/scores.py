@@ -57,6 +57,7 @@ from tracesite_sdk.normalize.redacted import redact_score
 
 from .facets import send_facets
 from .filters import MessageIdFilter
+from .labels import read_session_name, read_session_names
 from .sparklines import Sparkline, sparkline
 
 SHOWN = 20
@@ -335,6 +336,13 @@ class ScoreAdmin(KeysetAdmin):
         found = queryset.filter(external_id=term)
         return (queryset.filter(pk=key) if key is not None and not found.exists() else found), False
 
+    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+        of_session = [row for row in rows if row.session is not None and row.message_id is None]
+        names = read_session_names(row.session for row in of_session)
+        for row in of_session:
+            row.session_name = names[row.session_id]
+        return super().shown_columns(request, columns, rows)
+
     @admin.display(description=gettext_lazy("name"))
     def shown_name(self, row: Score) -> SafeString:
         return visible(one_line(row.name, NAME_CHARACTERS))
@@ -364,10 +372,8 @@ class ScoreAdmin(KeysetAdmin):
             return format_html('<a href="{}?call={}#call-{}">{}</a>', url, row.call_id, row.call_id, visible(name))
         if row.message_id is not None:
             return format_html('<a href="{}">{}</a>', _url_of("message", row.message_id), _("Message"))
-        name = one_line(row.session.title, NAME_CHARACTERS // 2) or one_line(row.session.external_id, NAME_CHARACTERS)
-        return format_html(
-            '<a href="{}">{}</a>', _url_of("session", row.session_id), visible(name or str(row.session_id))
-        )
+        name = one_line(getattr(row, "session_name", "") or read_session_name(row.session), NAME_CHARACTERS // 2)
+        return format_html('<a href="{}">{}</a>', _url_of("session", row.session_id), visible(name))
 
     @admin.display(description=gettext_lazy("author"))
     def who(self, row: Score) -> SafeString:

@@ -67,6 +67,7 @@ from .labels import (
     found_terms,
     outcome_first,
     outcome_label,
+    read_session_name,
     second_line,
     session_name,
     url_of_user,
@@ -322,7 +323,7 @@ class SessionAdmin(KeysetAdmin):
     # --- One session ----------------------------------------------------------------------------------------
 
     def row_name(self, row: Any) -> str:
-        return session_name(row)
+        return session_name(row) if hasattr(row, "shown_question") else read_session_name(row)
 
     def contents(self, rows: Iterable[Any]) -> str:
         counts = [(row.message_count, row.call_count) for row in rows]

@@ -52,7 +52,7 @@ from .conversation import (
     run_with_failure,
     words_of_message,
 )
-from .labels import session_name
+from .labels import read_session_name
 from .run_outline import explorer_words, read_runs
 from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session
@@ -107,7 +107,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
     runs = count_runs(db, session, [message.pk for message in shown])
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": session_name(session),
+        "title": read_session_name(session),
         "opts": model_admin.opts,
         "session": session,
         "preserved_filters": model_admin.get_preserved_filters(request),

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from time import monotonic
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -45,7 +45,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
 from .compare_rows import value_text
-from .labels import context_in_session, counts_in_words, session_name
+from .labels import context_in_session, counts_in_words, read_session_names
 from .run_outline import RunRows, read_runs, read_words
 from .run_page import url_in_run
 from .session_outline import FAILED, PENDING
@@ -335,6 +335,7 @@ def fork_tree(db: Database, session: Session) -> list[Fork]:
         root = above
         seen.add(above.pk)
     below = _forks_below(db, root)
+    names = read_session_names([root, *chain.from_iterable(below.values())])
     found: list[Fork] = []
     waiting: list[tuple[Session, int, UUID | None]] = [(root, 0, None)]
     while waiting and len(found) < MOST_FORKS:
@@ -343,7 +344,7 @@ def fork_tree(db: Database, session: Session) -> list[Fork]:
         found.append(
             Fork(
                 session=row,
-                name=session_name(row),
+                name=names[row.pk],
                 node="" if of is None else of.node,
                 overrides="" if of is None else _overrides(of.overrides),
                 depth=min(depth, 8),

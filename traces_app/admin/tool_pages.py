@@ -41,7 +41,7 @@ from .charts import Amount, Slot, chart_of, duration_label, name_of, number_labe
 from .error_pages import frequent_errors
 from .filters import suggested_names
 from .home_charts import parameter_of
-from .labels import session_name
+from .labels import read_session_names
 from .periods import Period, page_filters, warn_of_order, warn_of_project
 from .tool_rows import MOST_TOOLS, Compared, ToolRow, by_change, compared, newest, newest_tools, rows_of
 
@@ -272,7 +272,8 @@ def _named(db: Database, runs: Sequence[tool_examples.Slow]) -> list[tuple[tool_
     """Return the runs with the names of their sessions."""
     rows = db.rows(Message.with_deleted).select_related("session").only("session__title", "session__external_id")
     found = rows.in_bulk([run.message_id for run in runs])
-    return [(run, session_name(found[run.message_id].session)) for run in runs if run.message_id in found]
+    names = read_session_names(message.session for message in found.values())
+    return [(run, names[found[run.message_id].session_id]) for run in runs if run.message_id in found]
 
 
 def _over_time(found: Compared, tool: Tool, period: Period, filters: Filters) -> dict[str, Any]:

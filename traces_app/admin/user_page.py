@@ -31,7 +31,7 @@ from traces_app.queries.filters import MessageFilterSet, SessionFilterSet
 from tracesite_sdk.records import ids
 
 from .error_pages import GroupRow, frequent_errors
-from .labels import NAME_CHARACTERS, session_name
+from .labels import NAME_CHARACTERS, read_session_names
 from .listed_runs import ListedRun, read_listed
 from .periods import warn_of_others, warn_of_project
 
@@ -145,7 +145,8 @@ def _sessions(readable: Readable, name: str) -> list[tuple[Any, str]]:
         return named.only("external_id", "failure_count", "message_count", "created_at").in_bulk(list(some))
 
     sessions = rows_with(rows, rows.keys(newest_first=True, limit=SESSIONS_LISTED), read)
-    return [(session, session_name(session)) for session in sessions]
+    names = read_session_names(sessions)
+    return [(session, names[session.pk]) for session in sessions]
 
 
 def _errors(readable: Readable, name: str, kept: dict[str, str]) -> list[GroupRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from access_app.db import Database
-from messages_app.models import HAS_ERRORS, Message
+from messages_app.models import HAS_ERRORS, Message, Session
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.beginnings import Beginning
 
@@ -28,6 +29,13 @@ def first_question(db: Database, session_id: UUID | OuterRef, characters: int) -
     """Return the beginning of what the user said first in a session: one text, or none."""
     said = db.rows(Message.with_deleted).filter(session_id=session_id, role=Message.Role.USER, deleted_at__isnull=True)
     return said.order_by("pk").values_list(Beginning("content", characters), flat=True)[:1]
+
+
+def first_questions(db: Database, session_ids: Collection[UUID], characters: int) -> dict[UUID, str]:
+    """Return the same of several sessions, by their ids. One query."""
+    asked = Subquery(first_question(db, OuterRef("pk"), characters))
+    rows = db.rows(Session.with_deleted).filter(pk__in=session_ids).order_by().values_list("pk", asked)
+    return {key: question or "" for key, question in rows}
 
 
 def last_good_run(db: Database, run: Message) -> UUID | None:

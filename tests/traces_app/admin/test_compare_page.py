@@ -290,7 +290,9 @@ def test_queries_do_not_depend_on_the_runs(staff: Client, runs: tuple[UUID, UUID
     calls = [{"name": f"tool {n}", "args": {"n": n}, "result": {"output": "x"}} for n in range(50)]
     many = [{"iteration": n, "tool_calls": calls} for n in range(10)]
     large = (
-        store(Project.objects.get(), {**answer(agent_steps=many), "created_at": NOON}, external_id="large")
+        store(
+            Project.objects.get(), {**answer(agent_steps=many), "created_at": NOON}, external_id="large", title="Large"
+        )
         .messages[0]
         .id
     )

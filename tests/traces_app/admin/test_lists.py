@@ -9,20 +9,27 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
+from access_app.db import primary
 from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app.admin import row_pages
 from messages_app.admin.filters import BeganFilter, CreatedFilter
 from messages_app.admin.typed_filters import typed_filters
-from messages_app.models import Message
+from messages_app.models import Message, Session
 from tests.admin_pages import html_of, links_of, rows_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import facets, search_page
 from traces_app.admin.filters import MessageAgentFilter, OutcomeFilter
 from traces_app.admin.list_filters import CostFilter, DurationFilter
+from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.models import ToolCall
 from traces_app.queries.runs.outcome import Outcome
+from traces_app.queries.scores import find_place
+from tracesite_sdk import records
+from tracesite_sdk.normalize.redacted import redact_score
+from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 pytestmark = pytest.mark.django_db
 SESSIONS, MESSAGES = "/admin/messages_app/session/", "/admin/messages_app/message/"
@@ -313,3 +320,23 @@ def test_filter_that_is_not_valid_leaves_the_others(staff: Client, runs: dict[st
     answer = staff.get(f"{RUNS}&q=dear&outcome=failde")
     assert answer["Location"] == f"{MESSAGES}?role=assistant&q=dear"
     assert "Invalid filter: outcome “failde”. Use one of: failed, waiting" in text_of(staff.get(answer["Location"]))
+
+
+def test_session_without_a_title_is_named_by_its_first_question(staff: Client, project: Project) -> None:
+    at, asked = timezone.now() - 9 * SECOND, "Where is my order 2041?"
+    failed = answer(created_at=at + SECOND, error="no order")
+    store(project, question(content=asked, created_at=at), failed, external_id="chat-7", end_user="ada")
+    store(project, question(external_id="q2", content="And?", created_at=at + 2 * SECOND), external_id="chat-7")
+    record = records.Score(name="solved", value=False, session_id="chat-7")
+    place = find_place(primary, project.pk, record)
+    store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
+    session = Session.objects.get()
+    tool = ToolCall.objects.order_by("-duration_ms")[0].tool_id
+    for url in (
+        *("/admin/", SESSIONS, MESSAGES, CALLS, "/admin/traces_app/score/"),
+        *(f"{MESSAGES}{session.last_run_id}/change/", f"/admin/traces_app/tool/{tool}/change/"),
+        f"{SESSIONS}user/?end_user=ada",
+    ):
+        links = links_of(staff.get(url))
+        assert (url, asked in " ".join(links), "chat-7" in links) == (url, True, False)
+    assert f"<title>{asked}" in html_of(staff.get(f"{SESSIONS}{session.pk}/change/"))

@@ -41,11 +41,11 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
         in text
     )
     assert "Done Weather in Rome? similar question · same tools 62%" in text
-    assert "1 tool call 1 failed · same Likeness 100% same question same tools same errors" in text
+    assert "1 tool call 1 failed · Weather in <b>Oslo</b>? Likeness 100% same question same tools same errors" in text
     fine = Message.objects.get(external_id="fine")
     selected = staff.get(f"{page_of(run)}?run={fine.pk}")
     assert f'href="?run={fine.pk}#selected" aria-current="true"' in html_of(selected)
-    assert "1 tool call · fine Likeness 62% similar question same tools" in text_of(selected)
+    assert "1 tool call · Weather in Rome? Likeness 62% similar question same tools" in text_of(selected)
     # Why it went another way, with the place in the comparison.
     assert "First difference This run search timeout after 31 s The selected run search x" in text_of(selected)
     assert links_of(selected)["First difference"].startswith(
