@@ -18,7 +18,8 @@ from access_app.readable import Readable
 from access_app.visibility import ProjectScope
 
 from .http import schemas
-from .models import Message, Session
+from .interruptions import FLAG
+from .models import NONE_DECIDED, Message, Session
 from .sql.json_rows import Column, Source
 
 SESSION_FIELDS = frozenset(schemas.Session.__struct_fields__)
@@ -198,6 +199,26 @@ _STATUS_REASON = """
     CASE WHEN is_abandoned THEN 'no_news' WHEN status = 'aborted' AND said_status = '' THEN last_interruption END
     """
 
+# As traces_app.queries.filters.sessions_of, by which the list is filtered.
+_OUTCOME = f"""
+    coalesce(
+        (
+            SELECT CASE
+                WHEN NOT run.is_completed THEN CASE status WHEN 'paused' THEN 'waiting' ELSE 'running' END
+                WHEN '{FLAG}' = ANY(run.health) THEN 'stopped'
+                WHEN run.error <> '' OR run.failure_count > 0 AND run.decided_by IS DISTINCT FROM '{NONE_DECIDED}' THEN 'failed'
+                ELSE 'done'
+            END
+            FROM messages_app_message AS run
+            WHERE run.id = last_run_id AND run.deleted_at IS NULL AND messages_app_session.deleted_at IS NULL
+        ),
+        CASE status
+            WHEN 'completed' THEN 'done' WHEN 'error' THEN 'failed' WHEN 'aborted' THEN 'stopped' WHEN 'paused' THEN 'waiting'
+            ELSE 'running'
+        END
+    )
+    """  # noqa: S608 - constants
+
 SESSIONS = Source(
     resource=schemas.Session,
     model=Session,
@@ -212,6 +233,7 @@ SESSIONS = Source(
         ),
         "status_is_explicit": Column(sql="said_status <> '' AND is_abandoned IS NOT TRUE"),
         "status_reason": Column(sql=_STATUS_REASON),
+        "outcome": Column(sql=_OUTCOME),
     },
     made=("resources",),
 )

@@ -32,6 +32,10 @@ Seconds = Annotated[float, Meta(description="Seconds.", ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 
 
+OUTCOMES = ("failed", "waiting", "running", "done", "stopped")
+"""The values of traces_app.queries.runs.outcome.Outcome, which this package does not import."""
+
+
 class Resource(Struct, frozen=True, gc=False):
     """The base of all response schemas."""
 
@@ -89,6 +93,9 @@ class Session(Resource, frozen=True):
     """true: its producer stated the status; false: it follows from the messages."""
     status_reason: Annotated[str, Meta(extra_json_schema={"enum": [*TEXTS]})] | None
     """Why it is `aborted`, unless its producer said so: the process of the agent ended, or nothing was heard for a long time."""
+    outcome: Annotated[str, Meta(extra_json_schema={"enum": [*OUTCOMES]})]
+    """How its newest run ended, as its page says: `failed` only if no later call made the failure good. Without a run it follows from
+    `status`."""
     current_phase: str
     """The present activity, as described by the agent."""
     workflow: Json | None

@@ -77,9 +77,10 @@ def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) ->
     """
     if not isinstance(document, dict):
         return
-    if type_ is records.Session and document.get("status_is_explicit") is False:
-        # One of our responses sent back: the status was computed, and will be computed again.
-        document.pop("status", None)
+    if type_ is records.Session and "status_is_explicit" in document:
+        # One of our responses sent back: what was computed will be computed again.
+        for name in ("outcome",) if document["status_is_explicit"] else ("outcome", "status"):
+            document.pop(name, None)
     if type_ is records.Session and "context_refs" in document:
         for name in _DERIVED_OF_SESSION:
             document.pop(name, None)

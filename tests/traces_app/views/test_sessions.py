@@ -17,10 +17,12 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.models import Project, Role
 from access_app.roles import grant_role
+from messages_app.http.schemas import OUTCOMES
 from messages_app.models import Message, Session
 from tests.admin_pages import links_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
+from traces_app.queries.runs.outcome import Outcome
 
 from .conftest import Caller
 
@@ -46,6 +48,7 @@ def test_session_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
         "status": "completed",
         "status_is_explicit": False,
         "status_reason": None,
+        "outcome": "failed",
         "current_phase": "",
         "workflow": None,
         "tags": ["demo", "weather"],
@@ -69,6 +72,29 @@ def test_session_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
     for name in ("started_at", "ended_at", "context_refs", "snapshots"):
         del found[name]
     assert viewer.get("sessions/").json == {"results": [{**found, **_times(viewer)}], "next": None, "previous": None}
+
+
+def test_outcome_is_that_of_the_filter(owner: Caller, project: Project) -> None:
+    for status in (*Session.Status.values, ""):
+        store(project, external_id=f"no run, {status}", status=status or None)
+    for name, fields in (
+        ("answered", {"agent_steps": []}),
+        ("broke", {"error": "out of memory"}),
+        ("call failed", {}),
+        ("open", {"is_completed": False}),
+        ("closed", {"health": ["interrupted"]}),
+    ):
+        store(project, question(), answer(**fields), external_id=name)
+    store(project, question(), answer(is_completed=False), external_id="asks", status="paused")
+    store(project, question(), answer(), external_id="deleted")
+    assert owner.delete("sessions/deleted/").status == 204
+    for deleted in ("false", "true"):
+        found = {one["external_id"]: one["outcome"] for one in owner.get("sessions/", deleted=deleted, limit=50).results}
+        assert {found[name] for name in found} <= set(OUTCOMES) == set(Outcome.values)
+        for outcome in OUTCOMES:
+            listed = owner.get("sessions/", deleted=deleted, limit=50, outcome=outcome).results
+            assert {one["external_id"] for one in listed} == {name for name in found if found[name] == outcome}
+            assert listed or deleted == "true"
 
 
 def _times(caller: Caller) -> dict[str, str]:
