@@ -248,7 +248,7 @@ def listed_duration(message: Any) -> SafeString:
 def _duration_and_title(message: Any) -> tuple[str, str]:
     """Return the duration of a message in words, and what it is if that is not the time from its beginning to its end."""
     text = duration(message.duration_ms)
-    if not text or message.completed_at is not None:
+    if message.completed_at is not None or (message.is_completed and not text):
         return text, ""
     if message.is_completed:
         return text, _("Sum of the durations of its steps, because its end is unknown")

@@ -137,6 +137,13 @@ class KeysetChangeList(ChangeList):
         return reverse(f"admin:{url_name(admin_, 'facets')}") + self.get_query_string() if has_some else ""
 
     @property
+    def is_newest(self) -> bool:
+        """Whether its first rows are the newest ones of runs, sessions or calls, above which new ones come."""
+        admin_ = self.keyset_admin
+        is_by_id = not self.query and admin_.sort(self.request) is None
+        return is_by_id and not self.newer_query_string and admin_.has_peek(self.request)
+
+    @property
     def offers_all(self) -> bool:
         """Return whether actions can apply to all matching rows: only if there are more than those of the page."""
         is_longer = bool(self.newer_query_string or self.older_query_string)

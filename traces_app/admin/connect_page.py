@@ -212,8 +212,9 @@ def show_connect(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse
 
 
 def send_arrived(model_admin: KeysetAdmin, request: HttpRequest) -> JsonResponse:
-    """Say whether there is a trace, for the script of the page."""
-    return JsonResponse({"arrived": _newest(request, request.GET.get("project", "")) is not None})
+    """Say whether there is a trace, and the id of the newest message, for the scripts of this page and of lists."""
+    newest = _newest(request, request.GET.get("project", ""))
+    return JsonResponse({"arrived": newest is not None, "newest": newest})
 
 
 def _newest(request: HttpRequest, slug: str) -> Any:

@@ -53,12 +53,12 @@ def test_one_click_makes_a_key_that_all_commands_have(staff: Client, project: Pr
 
 
 def test_request_of_the_page_is_valid_and_its_run_is_found(staff: Client, project: Project) -> None:
-    assert staff.get(ARRIVED).json() == {"arrived": False}
+    assert staff.get(ARRIVED).json() == {"arrived": False, "newest": None}
     assert links_of(staff.get(HOME))["Look again"] == f"{CONNECT}?open"
     assert "Waiting for the first trace" in text_of(staff.get(f"{CONNECT}?open"))
     body = json.loads(commands_of(html_of(staff.get(HOME)))["rest"].partition("-d '")[2].removesuffix("'"))
     (stored,) = ingest(primary, project.pk, decode_ingest(json.dumps(body).encode(), ndjson=False), source="live")
-    assert staff.get(ARRIVED).json() == {"arrived": True}
+    assert staff.get(ARRIVED).json() == {"arrived": True, "newest": str(stored.messages[1].id)}
     found = staff.get(f"{CONNECT}?open")
     assert found["Location"] == f"/admin/messages_app/message/{stored.messages[1].id}/change/"
     assert "Waiting for the first trace" not in text_of(staff.get(CONNECT))
@@ -67,8 +67,8 @@ def test_request_of_the_page_is_valid_and_its_run_is_found(staff: Client, projec
 def test_trace_of_a_strange_project_has_not_arrived(project: Project, stranger: Project) -> None:
     client = member(Role.VIEWER, project)
     store(stranger, answer())
-    assert client.get(ARRIVED).json() == {"arrived": False}
-    assert client.get(ARRIVED, {"project": "stranger"}).json() == {"arrived": False}
+    assert client.get(ARRIVED).json() == {"arrived": False, "newest": None}
+    assert client.get(ARRIVED, {"project": "stranger"}).json() == {"arrived": False, "newest": None}
     assert client.get(CONNECT, {"open": ""}).status_code == 200
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from access_app.models import Project
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import browse, session_key, watched
-from tests.traces_app.conftest import answer, question, store
+from tests.traces_app.conftest import NOON, answer, question, store
 
 __all__ = ["session_key"]
 pytestmark = [pytest.mark.system, needs_chromium]
@@ -107,3 +108,38 @@ def test_facets_filter_and_complete_the_search(page: Page) -> None:
     expect(page.locator("#result_list tbody tr")).to_have_count(1)
     facets.get_by_role("link", name="Failed").click()
     expect(page.locator("#result_list tbody tr")).to_have_count(3)
+
+
+def test_head_stays_in_sight_while_one_scrolls(page: Page) -> None:
+    head = page.locator("#result_list thead")
+    page.set_viewport_size({"width": 1440, "height": 200})
+    expect(page.locator(".results.fits")).to_have_count(1)
+    page.locator("#result_list tbody tr").nth(1).evaluate(
+        "row => scrollTo(0, row.getBoundingClientRect().top + scrollY)"
+    )
+    box = head.locator("th").nth(1).bounding_box()
+    assert box is not None and abs(box["y"]) < 2
+    # One that is wider than its frame scrolls in it.
+    page.set_viewport_size({"width": 800, "height": 200})
+    page.evaluate("document.getElementById('result_list').style.minWidth = '2000px'")
+    expect(page.locator(".results.fits")).to_have_count(0)
+
+
+def test_list_says_how_many_runs_have_come(page: Page) -> None:
+    page.clock.install()
+    with page.expect_response("**/arrived/**"):
+        page.reload()
+    news = page.get_by_role("link", name="New runs:")
+    project = Project.objects.get()
+    for name in ("four", "five"):
+        at = NOON + timedelta(minutes=1)
+        store(project, question(created_at=at), answer(created_at=at), external_id=name)
+    for _try in range(300):
+        if news.count():
+            break
+        page.clock.fast_forward(31_000)  # it may come before the script waits for it
+        page.wait_for_timeout(200)
+    expect(news).to_have_text("New runs: 2")
+    news.click()
+    expect(page.locator("#result_list tbody tr")).to_have_count(5)
+    expect(news).to_have_count(0)

@@ -89,7 +89,9 @@ def test_outcome_is_that_of_the_filter(owner: Caller, project: Project) -> None:
     store(project, question(), answer(), external_id="deleted")
     assert owner.delete("sessions/deleted/").status == 204
     for deleted in ("false", "true"):
-        found = {one["external_id"]: one["outcome"] for one in owner.get("sessions/", deleted=deleted, limit=50).results}
+        found = {
+            one["external_id"]: one["outcome"] for one in owner.get("sessions/", deleted=deleted, limit=50).results
+        }
         assert {found[name] for name in found} <= set(OUTCOMES) == set(Outcome.values)
         for outcome in OUTCOMES:
             listed = owner.get("sessions/", deleted=deleted, limit=50, outcome=outcome).results
