@@ -23,7 +23,7 @@ from tracesite_sdk.records import ids
 
 from .tool_statistics import steps_between
 
-MOST_READ = 5_000
+MOST_READ = 2_000
 
 
 @dataclass(kw_only=True)
