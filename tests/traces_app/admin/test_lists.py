@@ -14,6 +14,7 @@ from django.utils import timezone
 from access_app.db import primary
 from access_app.models import Project, Role
 from access_app.roles import grant_role
+from messages_app import writes
 from messages_app.admin import row_pages
 from messages_app.admin.filters import BeganFilter, CreatedFilter
 from messages_app.admin.typed_filters import typed_filters
@@ -141,6 +142,29 @@ def test_facets_count_the_values_within_the_other_filters(staff: Client, runs: d
     assert of_planner["agent"] == {"planner": 2, "order desk": 1}, "the values that one can change to"
     assert facets_of(staff, "", SESSIONS)["outcome"] == {"failed": 1, "done": 2}
     assert facets_of(staff, "?status=error", CALLS)["tool"] == {"tool_dear": 1}
+
+
+def test_facets_of_sessions_count_them_by_what_is_below(
+    staff: Client, runs: dict[str, str], project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = answer(
+        external_id="again", created_at=NOON + 60 * SECOND, agent_steps=[{"agent_name": "planner", "model": "m"}]
+    )
+    store(project, again, external_id="cheap")
+    deleted = store(
+        project, answer(external_id="x", agent_steps=[{"agent_name": "spy"}]), external_id="cheap"
+    ).messages[0]
+    assert deleted.id is not None
+    writes.delete_message(primary, deleted.id, by="ada")
+    found = facets_of(staff, "", SESSIONS)
+    assert found["agent"] == {"planner": 2, "order desk": 1}
+    assert found["tool"] == {"tool_cheap": 1, "tool_dear": 1, "tool_unknown": 1}
+    assert found["model"] == {"m": 1}
+    for name in ("agent", "tool", "model"):
+        for value, count in found[name].items():
+            assert len(rows_of(staff.get(SESSIONS, {name: value}))) == count
+    monkeypatch.setattr(facets, "COUNTED_MESSAGES", 6)
+    assert "agent" not in facets_of(staff, "", SESSIONS)
 
 
 def test_facets_sum_the_list_and_lead_to_it(

@@ -120,5 +120,11 @@ def test_page_takes_constant_queries(staff: Client, project: Project) -> None:
     url = f"{USER}?end_user={quote_plus(NAME)}"
     before = len(statements_of(staff, url))
     for at in range(5):
-        store(project, *run(f"more {at}", 1, f"error {chr(97 + at)}"), external_id=f"more {at}", title="More", end_user=NAME)
+        store(
+            project,
+            *run(f"more {at}", 1, f"error {chr(97 + at)}"),
+            external_id=f"more {at}",
+            title="More",
+            end_user=NAME,
+        )
     assert len(statements_of(staff, url)) == before <= 25
