@@ -23,14 +23,15 @@ from messages_app.safe_text import Excerpt, one_line
 from traces_app.models import ToolCall
 from traces_app.queries.comparison import LONGEST, Change, Node, Pair, fields_of
 from traces_app.queries.first_difference import FirstDifference, first_difference
+from traces_app.queries.runs.outline import RowWords, read_words
+from traces_app.queries.runs.reading_order import step_numbers
 from traces_app.queries.runs.telling import LONGEST as LONGEST_WORDS
 from traces_app.queries.runs.telling_texts import plain, telling_line
 from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import pg_text
 
 from .labels import counts_in_words
-from .run_outline import RowWords, read_words
-from .run_tree import Key, step_numbers
+from .run_tree import Key
 
 NODES_WITH_WORDS = 1_000
 """Further rows show the beginnings of their texts, so that 88 MB of arguments and results are not read for one page."""

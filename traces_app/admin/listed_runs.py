@@ -20,10 +20,10 @@ from traces_app.models import ToolResult
 from traces_app.queries.questions import question_before
 from traces_app.queries.runs.deciding import deciding_calls
 from traces_app.queries.runs.outcome import Outcome, outcome_of_run
+from traces_app.queries.runs.outline import ERROR_CHARACTERS
 from traces_app.queries.runs.telling_texts import plain, telling_line
 
 from .labels import read_session_names
-from .run_outline import ERROR_CHARACTERS
 
 ANSWER_CHARACTERS = 2_000
 ENDING = ("is_completed", "health", "failure_count", "step_count", "call_count", "decided_by", "session__status")

@@ -8,33 +8,14 @@ they come into sight, and the payloads of a step or call when it is selected.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db.models import (
-    BigIntegerField,
-    BooleanField,
-    Case,
-    ExpressionWrapper,
-    F,
-    FloatField,
-    Func,
-    IntegerField,
-    OuterRef,
-    Subquery,
-    Value,
-    When,
-)
-from django.db.models.functions import Cast, Extract, Left
-from django.db.models.lookups import LessThanOrEqual
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -49,17 +30,25 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid, ids_of_message, message_of_page
-from messages_app.safe_text import Excerpt, cost, duration, first_characters, one_line, size_of, tokens_in_words
+from messages_app.safe_text import Excerpt, duration, first_characters, one_line, tokens_in_words
 from messages_app.sql.pagination import ids_below
-from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.queries.questions import last_good_run
 from traces_app.queries.runs.deciding import COMMANDS_COMPARED, telling_arguments
-from traces_app.queries.runs.reading_order import reading_order
+from traces_app.queries.runs.outline import (
+    ARGS_CHARACTERS,
+    NAME_CHARACTERS,
+    Outline,
+    PlacedRow,
+    outline_of,
+    read_outline,
+    read_words,
+    rows_at,
+)
 from traces_app.queries.runs.telling import telling_argument
-from traces_app.queries.runs.telling_texts import cut_in_middle, note_of_result, plain, telling_line
+from traces_app.queries.runs.telling_texts import cut_in_middle
 from tracesite_sdk.spans.conversation import SPAN_ID
 
-from .critical_path import CriticalPath, critical_path
 from .run_page import (
     FIRST_ROWS,
     VALUE_CHARACTERS,
@@ -71,164 +60,13 @@ from .run_page import (
     steps_with_texts,
     url_in_run,
 )
-from .run_tree import CallNode, Key, StepNode, step_numbers
+from .run_tree import CallNode
 
-OUTLINE_ROWS = 100_000
-"""The maximum of steps, and of calls; the outline says so if the run has more."""
 SHORT_LINES = 12
 SHORT_CHARACTERS = 1_000
 """Arguments that have no more are shown above the result."""
-NAME_CHARACTERS = 80
-SAID_CHARACTERS = 640
-ARGS_CHARACTERS = 16_384
-ERROR_CHARACTERS = 2_000
-OUTPUT_CHARACTERS = 4_000
-"""The beginnings of values of which the words of rows are made."""
-COMPARED_BYTES = 8_192
-"""Calls with longer arguments, as they are stored, are not compared."""
 WHOLE_CHARACTERS = 1_000_000
 """Characters of an error that is longer than VALUE_CHARACTERS, of which the end is looked for."""
-_STATUSES = {status.value: place for place, status in enumerate(ToolCall.Status)}
-"""Plain strings as keys: they come from the database."""
-
-
-def _epoch(column: str) -> Cast:
-    """Return the expression for a time as milliseconds since 1970."""
-    seconds = Extract(column, "epoch", output_field=FloatField())
-    return Cast(ExpressionWrapper(seconds * 1000, output_field=FloatField()), BigIntegerField())
-
-
-_NOTHING = Value(None, output_field=BigIntegerField())
-_HAS_WORDS = Func(
-    Left("thought", SAID_CHARACTERS),
-    Left("reasoning", SAID_CHARACTERS),
-    template=r"(concat(%(expressions)s) ~ '\S')",
-    output_field=BooleanField(),
-)
-_ERROR = ToolResult.objects.filter(pk=OuterRef("pk")).values_list(Left("error", ERROR_CHARACTERS))
-_DIGEST = Case(
-    When(
-        LessThanOrEqual(Func("args", function="pg_column_size", output_field=IntegerField()), COMPARED_BYTES),
-        then=Func(
-            *("args", "tool_id", "status", Case(When(status=ToolCall.Status.ERROR, then=Subquery(_ERROR)))),
-            template="('x' || left(md5(concat_ws(chr(1), %(expressions)s)), 16))::bit(64)::bigint",
-            output_field=BigIntegerField(),
-        ),
-    )
-)
-"""Of what makes calls equal. A number, because a masked reader has every text masked that is not a column. Equal texts are encrypted
-to different ones, so that encrypted calls are equal only without any."""
-_STEP_COLUMNS = (_epoch("timestamp"), _NOTHING, F("duration_ms"), F("cost"), _HAS_WORDS)
-_CALL_COLUMNS = (_epoch("started_at"), _epoch("completed_at"), F("duration_ms"), _NOTHING, _DIGEST)
-"""Start, end, duration, cost, and whether a step has words or the digest of a call. The database computes the milliseconds, because 100,000 datetimes take a second."""
-
-
-class RowWords(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The words of a row: each one line without hidden characters."""
-
-    text: str = ""
-    """The beginning of what the agent thought or said; of a call the argument that tells most."""
-    error: str = ""
-    """The line of an error that tells most."""
-    note: str = ""
-    """The beginning of a result, or its size."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRows:
-    """The steps and calls of a run in reading order, a column for each property."""
-
-    ids: list[UUID] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)
-    """1 for a call, 0 for a step."""
-    depths: list[int] = field(default_factory=list)
-    statuses: list[int] = field(default_factory=list)
-    """As in `Outline`."""
-    names: list[str] = field(default_factory=list)
-    """The tools of calls and agents of steps, without hidden characters."""
-    numbers: list[str] = field(default_factory=list)
-    """The numbers of steps; "" for a call."""
-    starts: list[int | None] = field(default_factory=list)
-    """Milliseconds since 1970."""
-    durations: list[int | None] = field(default_factory=list)
-    costs: list[Decimal | None] = field(default_factory=list)
-    """Of steps; calls have none of their own."""
-    has_words: list[bool] = field(default_factory=list)
-    """Of a step whether it says what the agent thought; of a call True."""
-    digests: list[int | None] = field(default_factory=list)
-    """Of what makes calls equal; None for a step, and for a call that is not compared."""
-    is_cut: bool = False
-    """Whether the run has more rows."""
-
-
-class Chapter(msgspec.Struct, frozen=True):
-    """How the run of a question ended."""
-
-    outcome: str
-    label: str
-    run: UUID
-
-
-class StoodFor(NamedTuple):
-    """A step for which a call stands."""
-
-    id: UUID
-    start: int | None
-    duration: int | None
-    agent: int | None
-    """The place of its name in `names`, where that is another one than before."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outline:
-    """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start of a row.
-
-    A call stands for its step, too, if it is the only one and the step has no words. The step has a row of its own if it is the
-    bottleneck. Equal calls that follow each other (same tool, arguments, status and error) are below the first of them.
-    """
-
-    ids: Sequence[UUID]
-    calls: Sequence[int]
-    """1 for a call, 0 for a step; in a session also 2 for an answer, 3 for what begins a chapter, 4 for a message that nobody asked."""
-    depths: Sequence[int]
-    steps: Mapping[int, StoodFor]
-    """The steps for which calls stand, by row."""
-    repeats: Mapping[int, int]
-    """The number of equal calls, or of notes of the same kind, by the row of the first of them; the others follow it, one level deeper."""
-    statuses: Sequence[int]
-    """0 pending, 1 success, 2 error; steps have 1."""
-    names: Sequence[str]
-    """The different names of tools and agents, without hidden characters."""
-    named: Sequence[int]
-    """The place of the name in `names`: of a call its tool, of a step its agent where that is another one than before."""
-    numbers: Sequence[str]
-    """The numbers of steps; "" for a call that stands for none."""
-    words: Mapping[Key, RowWords]
-    """The words of the rows that came with the page."""
-    starts: Sequence[int | None]
-    durations: Sequence[int | None]
-    costs: Mapping[int, str]
-    """The known costs of steps, for people, by row, also of steps for which calls stand."""
-    critical: Sequence[int]
-    """1 for a row on the critical path; only 0 unless the outline is whole."""
-    bottleneck: int | None
-    """The row that is clearly the longest, if there is one: see CriticalPath."""
-    is_whole: bool
-    """False for the first rows of a longer run."""
-    is_cut: bool
-    origin: int | None
-    """The first start in milliseconds since 1970; None if no start is known."""
-    chapters: Mapping[int, Chapter] = field(default_factory=dict)
-    """The chapters of a session, by row."""
-
-    def took(self, row: int) -> int | None:
-        """Return how long a row took, with the step for which it stands, as `tookOf` in tracesite/rows.js."""
-        own, start, step = self.durations[row], self.starts[row], self.steps.get(row)
-        if step is None or step.duration is None or own is None:
-            return own if step is None or own is not None else step.duration
-        if start is None or step.start is None:
-            return max(own, step.duration)
-        return max(start + own, step.start + step.duration) - step.start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,262 +213,17 @@ def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bo
     return ids_of_message(db, model_admin.scope(request), message_id) is not None
 
 
-def read_outline(db: Database, message_id: UUID) -> Outline:
-    """Return the outline of the run of a message. Three queries."""
-    return outline_of(read_runs(db, [message_id])[message_id], {}, is_whole=True)
-
-
-def read_runs(db: Database, message_ids: Collection[UUID]) -> dict[UUID, RunRows]:
-    """Return the rows of the runs of messages: in sum at most OUTLINE_ROWS steps, and as many calls, those of the oldest messages
-    first. Three queries.
-    """
-    if not message_ids:
-        return {}
-    below = {"message_id__in": list(message_ids), **ids_below(message_ids)}
-    steps: list[tuple[Any, ...]] = list(
-        db.rows(AgentStep.with_deleted)
-        .filter(**below)
-        .order_by("message_id", "iteration", "ordinal", "pk")
-        .values_list("pk", *_STEP_COLUMNS, "iteration", "agent_name", "message_id")[: OUTLINE_ROWS + 1]
-    )
-    calls: list[tuple[Any, ...]] = list(
-        db.rows(ToolCall.with_deleted)
-        .filter(**below)
-        .order_by("message_id", "step__iteration", "step__ordinal", "step_id", "position", "pk")
-        .values_list("pk", *_CALL_COLUMNS, "status", "tool_id", "step_id", "parent_id")[: OUTLINE_ROWS + 1]
-    )
-    tools = dict(db.rows(Tool.objects).filter(pk__in={row[7] for row in calls}).values_list("pk", "name"))
-    labels = {tool: _shown_name(name) for tool, name in tools.items()}
-    # By numbers, because Python takes longer to hash UUIDs.
-    run_of = {row[0].int: row[8] for row in steps}
-    steps_of: dict[UUID, list[tuple[Any, ...]]] = {key: [] for key in message_ids}
-    calls_of: dict[UUID, list[tuple[Any, ...]]] = {key: [] for key in message_ids}
-    for row in steps:
-        steps_of[row[8]].append(row)
-    for row in calls:
-        # A step beyond the maximum is unknown.
-        if row[8].int in run_of:
-            calls_of[run_of[row[8].int]].append(row)
-    ends = [steps[-1][8]] if len(steps) > OUTLINE_ROWS else []
-    if len(calls) > OUTLINE_ROWS and calls[-1][8].int in run_of:
-        ends.append(run_of[calls[-1][8].int])
-    return {
-        key: _rows_of(steps_of[key], calls_of[key], labels, is_cut=any(key >= end for end in ends))
-        for key in message_ids
-    }
-
-
-def _rows_of(
-    steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]], labels: Mapping[int, str], *, is_cut: bool
-) -> RunRows:
-    """Return the rows of one run: of its steps and calls as `read_runs` reads them."""
-    order, depths = reading_order(
-        [row[0] for row in steps],
-        [row[7] for row in steps],
-        [row[0] for row in calls],
-        [row[8] for row in calls],
-        [row[9] for row in calls],
-    )
-    numbers = [*step_numbers([(place, row[6]) for place, row in enumerate(steps)]).values(), *[""] * len(calls)]
-    agents = {agent: one_line(agent, NAME_CHARACTERS) for agent in {row[7] for row in steps}}
-    names = [*(agents[row[7]] for row in steps), *(labels[row[7]] for row in calls)]
-    statuses = [*[1] * len(steps), *(_STATUSES[row[6]] for row in calls)]
-    nodes = [*steps, *calls]
-    rows = [nodes[node] for node in order]
-    return RunRows(
-        ids=[row[0] for row in rows],
-        calls=[int(node >= len(steps)) for node in order],
-        depths=depths,
-        statuses=[statuses[node] for node in order],
-        names=[names[node] for node in order],
-        numbers=[numbers[node] for node in order],
-        starts=[row[1] for row in rows],
-        durations=[_duration(*row[1:4]) for row in rows],
-        costs=[row[4] for row in rows],
-        has_words=[node >= len(steps) or row[5] for node, row in zip(order, rows, strict=True)],
-        digests=[row[5] if node >= len(steps) else None for node, row in zip(order, rows, strict=True)],
-        is_cut=is_cut,
-    )
-
-
 def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
     """Return the outline of the first rows of a run, which is the whole one if it has no more. At most five queries."""
-    keys = [node.id for _depth, node in run.first_rows]
-    times: dict[Key, tuple[Any, ...]] = {}
-    calls = db.rows(ToolCall.with_deleted).filter(pk__in=keys).values_list("pk", *_CALL_COLUMNS, "tool__name")
-    steps = db.rows(AgentStep.with_deleted).filter(pk__in=keys).values_list("pk", *_STEP_COLUMNS, "agent_name")
-    if keys:
-        times = {str(row[0]): row for row in (*calls, *steps)}
-    # A row that was purged meanwhile is left out.
-    shown = [(depth, node, times[node.id]) for depth, node in run.first_rows if node.id in times]
-    rows = RunRows(
-        ids=[row[0] for _depth, _node, row in shown],
-        calls=[int(isinstance(node, CallNode)) for _depth, node, _row in shown],
-        depths=[depth for depth, _node, _row in shown],
-        statuses=[_STATUSES[node.status] if isinstance(node, CallNode) else 1 for _depth, node, _row in shown],
-        names=[
-            _shown_name(row[6]) if isinstance(node, CallNode) else one_line(row[6], NAME_CHARACTERS)
-            for _depth, node, row in shown
-        ],
-        numbers=[node.number if isinstance(node, StepNode) else "" for _depth, node, _row in shown],
-        starts=[row[1] for _depth, _node, row in shown],
-        durations=[_duration(*row[1:4]) for _depth, _node, row in shown],
-        costs=[row[4] for _depth, _node, row in shown],
-        has_words=[isinstance(node, CallNode) or row[5] for _depth, node, row in shown],
-        digests=[row[5] if isinstance(node, CallNode) else None for _depth, node, row in shown],
-    )
+    placed = [
+        PlacedRow(node.id, depth, True, node.status, "")
+        if isinstance(node, CallNode)
+        else PlacedRow(node.id, depth, False, "", node.number)
+        for depth, node in run.first_rows
+    ]
+    rows = rows_at(db, placed)
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
     return outline_of(rows, read_words(db, rows.ids, message_id=message_id), is_whole=is_whole)
-
-
-def read_words(db: Database, ids: Collection[UUID], **of: Any) -> dict[Key, RowWords]:
-    """Return the words of those of the rows that match `of`, which names a message, several, or a session. Three queries."""
-    words: dict[Key, RowWords] = {}
-    if not ids:
-        return words
-    steps = db.rows(AgentStep.with_deleted).filter(pk__in=ids, **of)
-    for key, thought, reasoning in steps.values_list(
-        "pk", first_characters("thought", SAID_CHARACTERS), first_characters("reasoning", SAID_CHARACTERS)
-    ):
-        words[str(key)] = RowWords(text=plain(thought) or plain(reasoning))
-    calls = db.rows(ToolCall.with_deleted).filter(pk__in=ids, **of)
-    told = telling_arguments(calls, ARGS_CHARACTERS)
-    results = db.rows(ToolResult.objects).filter(pk__in=told)
-    ended = {
-        key: columns
-        for key, *columns in results.values_list(
-            "pk",
-            first_characters("error", ERROR_CHARACTERS),
-            first_characters("output", OUTPUT_CHARACTERS),
-            size_of("output"),
-        )
-    }
-    for key, argument in told.items():
-        error, output, size = ended.get(key, ("", "", 0))
-        words[str(key)] = RowWords(
-            text=argument,
-            error=telling_line(error),
-            note="" if error else _note(output, size),
-        )
-    return words
-
-
-def _note(output: str, size: int) -> str:
-    note = note_of_result(output, size)
-    if note.lines:
-        return ngettext("%(number)s line", "%(number)s lines", note.lines) % {"number": note.lines}
-    if note.items:
-        return ngettext("%(number)s item", "%(number)s items", note.items) % {"number": note.items}
-    return filesizeformat(note.bytes) if note.bytes else note.words
-
-
-def _shown_name(tool: str) -> str:
-    return one_line(tool, NAME_CHARACTERS) or _("(no name)")
-
-
-def outline_of(rows: RunRows, words: Mapping[Key, RowWords], *, is_whole: bool) -> Outline:
-    origin = min((start for start in rows.starts if start is not None), default=0)
-    starts = [None if start is None else start - origin for start in rows.starts]
-    path = critical_path(rows.depths, starts, rows.durations) if is_whole else CriticalPath([], None)
-    on_path = set(path.rows)
-    alone = _steps_without_row(rows, path.bottleneck, is_whole=is_whole)
-    shown = [row for row in range(len(rows.ids)) if row not in alone]
-    names: dict[str, int] = {}
-    named: list[int] = []
-    depths = []
-    numbers = []
-    digests: list[int | None] = []
-    steps: dict[int, StoodFor] = {}
-    costs: dict[int, str] = {}
-    agents: dict[int, str] = {}
-    """The agent of the last step at each depth."""
-    above: list[int] = []
-    """The depths of the steps without a row above the present one."""
-    for row, is_call in enumerate(rows.calls):
-        depth, name = rows.depths[row], rows.names[row]
-        while above and above[-1] >= depth:
-            above.pop()
-        is_same = not is_call and agents.get(depth) == name
-        place = names.setdefault("" if is_same else name, len(names))
-        if not is_call:
-            agents[depth] = name
-        if (spent := rows.costs[row]) is not None:
-            costs[len(named)] = cost(spent)
-        if row in alone:
-            agent = None if is_same or not name else place
-            steps[len(named)] = StoodFor(rows.ids[row], starts[row], rows.durations[row], agent)
-            above.append(depth)
-            continue
-        named.append(place)
-        depths.append(depth - len(above))
-        numbers.append(rows.numbers[row - 1] if row - 1 in alone else rows.numbers[row])
-        digests.append(rows.digests[row])
-    repeats = _repeats(depths, digests, steps)
-    for first, count in repeats.items():
-        depths[first + 1 : first + count] = [depths[first] + 1] * (count - 1)
-    return Outline(
-        ids=[rows.ids[row] for row in shown],
-        calls=[rows.calls[row] for row in shown],
-        depths=depths,
-        steps=steps,
-        repeats=repeats,
-        statuses=[rows.statuses[row] for row in shown],
-        names=list(names),
-        named=named,
-        numbers=numbers,
-        words=words,
-        starts=[starts[row] for row in shown],
-        durations=[rows.durations[row] for row in shown],
-        costs=costs,
-        critical=[int(row in on_path or (row - 1 in on_path and row - 1 in alone)) for row in shown],
-        bottleneck=None if path.bottleneck is None else bisect_left(shown, path.bottleneck),
-        is_whole=is_whole,
-        is_cut=rows.is_cut,
-        origin=origin or None,
-    )
-
-
-def _repeats(depths: Sequence[int], digests: Sequence[int | None], steps: Mapping[int, StoodFor]) -> dict[int, int]:
-    """Return the numbers of equal rows without rows below them, each by the row of the first."""
-    repeats: dict[int, int] = {}
-    first = 0
-    for row in range(1, len(depths)):
-        is_equal = (
-            digests[row] is not None
-            and digests[row] == digests[first]
-            and depths[row] == depths[first]
-            # The second call of a step is not equal to one that stands for its step, nor one of another agent.
-            and (row in steps) == (first in steps)
-            and (row not in steps or steps[row].agent is None)
-            and (row + 1 == len(depths) or depths[row + 1] <= depths[row])
-        )
-        if is_equal:
-            repeats[first] = row - first + 1
-        else:
-            first = row
-    return repeats
-
-
-def _steps_without_row(rows: RunRows, bottleneck: int | None, *, is_whole: bool) -> set[int]:
-    """Return the steps for which the call after them stands."""
-    below = [0] * len(rows.ids)
-    path: list[int] = []
-    for row, depth in enumerate(rows.depths):
-        del path[depth:]
-        if path:
-            below[path[-1]] += 1
-        path.append(row)
-    # What is below the last rows that were read, and next to them, is unknown.
-    unknown = () if is_whole else path
-    alone = {row for row, count in enumerate(below) if count == 1 and not rows.calls[row] and not rows.has_words[row]}
-    return {row for row in alone if rows.calls[row + 1]} - {bottleneck, *unknown}
-
-
-def _duration(start: int | None, end: int | None, duration_ms: int | None) -> int | None:
-    """Return the milliseconds that a row took, by its times if it does not say; None if that is unknown."""
-    if duration_ms is not None:
-        return duration_ms
-    return None if start is None or end is None else max(end - start, 0)
 
 
 def read_detail(db: Database, message_id: UUID, node_id: UUID) -> Detail | None:

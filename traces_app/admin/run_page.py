@@ -43,7 +43,7 @@ from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.filters import CallFilterSet
 from traces_app.queries.runs.deciding import EndedCall, deciding_failures, stored_decision
-from traces_app.queries.runs.reading_order import reading_order
+from traces_app.queries.runs.reading_order import reading_order, step_numbers
 from traces_app.queries.runs.telling_texts import telling_line
 from traces_app.queries.usage import ALL_TOKENS, IS_UNPRICED
 from tracesite_sdk.normalize import pricing
@@ -57,7 +57,6 @@ from .run_tree import (
     StepTexts,
     nest,
     page_numbers,
-    step_numbers,
     unfold,
 )
 

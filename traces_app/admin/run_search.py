@@ -19,13 +19,15 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.safe_text import one_line
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.runs.outline import NAME_CHARACTERS
+from traces_app.queries.runs.reading_order import step_numbers
 from traces_app.queries.search.found import Hit
 from traces_app.queries.search.in_run import OF_RUN, find_in_runs
 from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
-from .run_outline import NAME_CHARACTERS, sees
-from .run_tree import Key, step_numbers
+from .run_outline import sees
+from .run_tree import Key
 
 MATCHES_LISTED = 50
 """In the text of a run."""

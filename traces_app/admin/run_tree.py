@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from messages_app.safe_text import Excerpt
 from traces_app.models import ToolCall
@@ -15,7 +14,6 @@ ROWS_PER_PAGE = 100
 MOST_ROWS = 500
 """The maximum for one step with everything below it; further calls are only in the list of tool calls."""
 
-K = TypeVar("K")
 Key = str
 """A UUID as text: to make and hash 100,000 UUID objects takes longer than to read them."""
 
@@ -80,17 +78,6 @@ class CallTexts:
     raw: Excerpt
     result_metadata: Excerpt
     attachments: Excerpt
-
-
-def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
-    """Return the displayed numbers of steps (id, iteration) in their order: the iteration, and for further steps of it, such
-    as those of a sub-agent, 3.1, 3.2 ..."""
-    seen: Counter[int] = Counter()
-    numbers = {}
-    for pk, iteration in rows:
-        numbers[pk] = f"{iteration}.{seen[iteration]}" if seen[iteration] else str(iteration)
-        seen[iteration] += 1
-    return numbers
 
 
 def nest(nodes: Sequence[CallNode | StepNode], depths: Sequence[int]) -> list[StepNode]:

@@ -37,6 +37,7 @@ from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome, outcome_of_run, quiet_since
+from traces_app.queries.runs.outline import read_runs
 from traces_app.queries.schemas.contexts import ContextKind
 from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
@@ -53,7 +54,7 @@ from .conversation import (
     words_of_message,
 )
 from .labels import read_session_name
-from .run_outline import explorer_words, read_runs
+from .run_outline import explorer_words
 from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session
 from .session_outline import FAILED, path_rows, read_session_outline, rows_of

@@ -25,6 +25,8 @@ from messages_app.queries import FoundSession, session_of_page
 from messages_app.safe_text import one_line
 from messages_app.sql.pagination import Cursor, ids_below
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.runs.outline import NAME_CHARACTERS
+from traces_app.queries.runs.reading_order import step_numbers
 from traces_app.queries.search.found import Hit
 from traces_app.queries.search.in_run import OF_SESSION
 from traces_app.queries.search.in_session import find_in_session
@@ -33,10 +35,8 @@ from traces_app.queries.search.query import parse
 from traces_app.queries.search.texts import Kind
 
 from .conversation import ids_of_conversation, place_in_conversation
-from .run_outline import NAME_CHARACTERS
 from .run_page import SKELETON_ROWS
 from .run_search import TermMatch, place_of, search_runs
-from .run_tree import step_numbers
 from .session_outline import cursor_of
 
 

@@ -21,8 +21,9 @@ from access_app.roles import grant_role
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.admin import run_outline, run_page
-from traces_app.admin.run_outline import read_runs
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.runs import outline as outlines
+from traces_app.queries.runs.outline import read_runs
 from tracesite_sdk.records import ids
 
 HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
@@ -208,7 +209,7 @@ def test_equal_calls_are_below_the_first(staff: Client, project: Project) -> Non
 
 
 def test_long_arguments_are_not_compared(staff: Client, project: Project) -> None:
-    text = "".join(uuid4().hex for _place in range(run_outline.COMPARED_BYTES // 16))
+    text = "".join(uuid4().hex for _place in range(outlines.COMPARED_BYTES // 16))
     message_id = answered(project, agent_steps=[{"tool_calls": [{"name": "a", "args": {"text": text}}] * 2}])
     assert staff.get(url_of(message_id)).json()["repeats"] == {}
 
@@ -266,7 +267,7 @@ def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Pro
 
 
 def test_outline_beyond_its_limit_is_cut(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_outline, "OUTLINE_ROWS", 1)
+    monkeypatch.setattr(outlines, "OUTLINE_ROWS", 1)
     assert staff.get(url_of(answered(project))).json()["is_cut"] is True
 
 
@@ -289,7 +290,7 @@ def test_rows_beyond_the_sum_of_several_runs_are_cut(
 ) -> None:
     steps = [{"tool_calls": [{"name": "read", "args": {}}] * 2}] * 2
     runs = sorted(answered(project, external_id=f"run {number}", agent_steps=steps) for number in range(2))
-    monkeypatch.setattr(run_outline, "OUTLINE_ROWS", limit)
+    monkeypatch.setattr(outlines, "OUTLINE_ROWS", limit)
     found = read_runs(primary, runs)
     assert [found[run].is_cut for run in runs] == [limit < 4, True]
 

@@ -11,10 +11,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import TypeVar
 from uuid import UUID
 
 MAX_DEPTH = 12
+
+K = TypeVar("K")
 
 
 def reading_order(
@@ -49,6 +53,17 @@ def reading_order(
         next_of[node] = first_below[above[node]]
         first_below[above[node]] = node
     return _walked(first_below, next_of)
+
+
+def step_numbers(rows: Sequence[tuple[K, int]]) -> dict[K, str]:
+    """Return the displayed numbers of steps (id, iteration) in their order: the iteration, and for further steps of it, such
+    as those of a sub-agent, 3.1, 3.2 ..."""
+    seen: Counter[int] = Counter()
+    numbers = {}
+    for pk, iteration in rows:
+        numbers[pk] = f"{iteration}.{seen[iteration]}" if seen[iteration] else str(iteration)
+        seen[iteration] += 1
+    return numbers
 
 
 def _walked(first_below: Sequence[int], next_of: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces_app.admin.critical_path import critical_path
+from traces_app.queries.runs.critical_path import critical_path
 
 ROW = st.tuples(st.integers(0, 3), st.none() | st.integers(0, 50), st.none() | st.integers(0, 50))
 
