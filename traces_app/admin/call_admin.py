@@ -33,7 +33,7 @@ from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.search.pages import mark_of_status
 from traces_app.queries.search.texts import FIELDS
-from traces_app.queries.session_names import keys_beginning
+from traces_app.queries.session_names import keys_beginning, read_session_names
 from tracesite_sdk.records import ids
 
 from .bulk_scores import score_selected
@@ -52,7 +52,7 @@ from .filters import (
     CallUserFilter,
     MessageIdFilter,
 )
-from .labels import NAME_CHARACTERS, call_label, found_terms, read_session_names
+from .labels import NAME_CHARACTERS, call_label, found_terms
 from .list_filters import SORTS
 from .peek import send_call_peek
 from .periods import page_of_period

@@ -44,12 +44,13 @@ from traces_app.queries.comparison import (
     replay_between,
 )
 from traces_app.queries.questions import last_good_run, near_good_run, question_before
+from traces_app.queries.runs.listed import ListedRun, read_listed
 from traces_app.queries.runs.outcome import Outcome, outcome_of_run
+from traces_app.queries.session_names import read_session_names
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .compare_rows import read_rows, read_values
-from .labels import context_in_session, read_session_names
-from .listed_runs import ListedRun, read_listed
+from .labels import context_in_session
 from .run_page import deciding_failure_of, tokens_of
 from .similar_page import similar_context
 

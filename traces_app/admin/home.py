@@ -34,15 +34,15 @@ from traces_app.maintenance.retention import NextRemoval, next_removals
 from traces_app.queries import intake, overview
 from traces_app.queries import overview_sums as sums
 from traces_app.queries.overview import Period, Totals
+from traces_app.queries.runs.listed import endings
 from traces_app.queries.runs.outcome import quiet_since
+from traces_app.queries.session_names import read_session_names
 from traces_app.queries.storage import Storage, storage
 from tracesite_sdk.records import ids
 
 from . import periods
 from .connect_page import connect_context
 from .home_charts import RowsOf, calls_chart, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
-from .labels import read_session_names
-from .listed_runs import endings
 from .tool_rows import ToolRow, by_change, compared, newest_tools, rows_of
 
 T = TypeVar("T")

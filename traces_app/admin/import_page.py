@@ -29,10 +29,11 @@ from messages_app.http.request_body import refuse_too_large
 from messages_app.models import Session
 from messages_app.safe_text import first_characters
 from traces_app.imports.reports import FileReport
+from traces_app.queries.session_names import read_session_names
 from traces_app.views.importing import INVALID_FORM, UnnamedFiles, import_files, invalid_form, sources_of
 
 from .forms import REFUSALS
-from .labels import NAME_CHARACTERS, read_session_names
+from .labels import NAME_CHARACTERS
 
 FILES_LISTED: Final = 200
 _ORDER: Final = ("failed", "read", "skipped")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -15,12 +13,11 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from access_app.db import Database
 from messages_app.models import Message, Session
 from messages_app.safe_text import marked, one_line, visible
 from traces_app.models import ToolCall
-from traces_app.queries.questions import first_questions
 from traces_app.queries.runs.outcome import Outcome
+from traces_app.queries.session_names import read_session_name
 
 NAME_CHARACTERS = 80
 """The longest text in a list."""
@@ -46,37 +43,6 @@ def found_terms(row: Any, field: str) -> Sequence[str]:
     """Return what a search found in a field that a row of its list shows: see traces_app.admin.text_search."""
     terms: Mapping[str, Sequence[str]] = getattr(row, "found_terms", {})
     return terms.get(field, ())
-
-
-def session_name(session: Any) -> str:
-    """Return the display name of a session of a list that has read the beginnings of its title and first question: one of these,
-    otherwise its external id, otherwise its id."""
-    return _first_of(session.shown_title, session.shown_question, session.external_id, str(session.pk))
-
-
-def read_session_names(sessions: Iterable[Any]) -> dict[UUID, str]:
-    """Return the display names of sessions, as `session_name` does, by their ids. One query a database, none if all have a title."""
-    titles: dict[UUID, str] = {}
-    untitled: dict[Database, dict[UUID, str]] = defaultdict(dict)
-    for session in sessions:
-        title = one_line(session.shown_title if hasattr(session, "shown_title") else session.title, NAME_CHARACTERS)
-        if title:
-            titles[session.pk] = title
-        else:
-            untitled[Database.of_row(session)][session.pk] = session.external_id
-    for db, external_ids in untitled.items():
-        asked = first_questions(db, external_ids, 4 * NAME_CHARACTERS)
-        titles |= {key: _first_of(asked.get(key), name, str(key)) for key, name in external_ids.items()}
-    return titles
-
-
-def read_session_name(session: Any) -> str:
-    """Return the display name of one session: see `read_session_names`."""
-    return read_session_names([session])[session.pk]
-
-
-def _first_of(*names: str | None) -> str:
-    return next(filter(None, (one_line(name, NAME_CHARACTERS) for name in names)))
 
 
 def url_of_user(name: str) -> str:

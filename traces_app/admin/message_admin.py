@@ -48,9 +48,16 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
 from traces_app.queries.questions import question_before
+from traces_app.queries.runs.listed import ENDING, endings, with_errors
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.search.texts import FIELDS
-from traces_app.queries.session_names import TITLES_SEARCHED, first_keys, keys_beginning, sessions_named
+from traces_app.queries.session_names import (
+    TITLES_SEARCHED,
+    first_keys,
+    keys_beginning,
+    read_session_names,
+    sessions_named,
+)
 from tracesite_sdk import records
 
 from .bulk_scores import score_selected
@@ -69,7 +76,7 @@ from .filters import (
 from .flag_labels import FLAG_LABELS
 from .forms import REFUSALS, MessageForm, SessionField, add_by_ingest
 from .input_page import show_input
-from .labels import NAME_CHARACTERS, badge, outcome_first, outcome_label, read_session_names, second_line, text_of
+from .labels import NAME_CHARACTERS, badge, outcome_first, outcome_label, second_line, text_of
 from .list_filters import (
     SORTS,
     CompletedFilter,
@@ -80,7 +87,6 @@ from .list_filters import (
     MessageUserFilter,
     RoleFilter,
 )
-from .listed_runs import ENDING, endings, with_errors
 from .message_page import show_message
 from .peek import send_peek
 from .run_outline import send_detail, send_outline, send_words

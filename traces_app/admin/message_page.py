@@ -25,13 +25,14 @@ from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.deciding import stored_decision
 from traces_app.queries.runs.outcome import outcome_of_run, quiet_since
 from traces_app.queries.seals import read_sealed_at
+from traces_app.queries.session_names import read_session_name
 from traces_app.queries.waiting import waiting_calls
 from tracesite_sdk.spans.conversation import TRACE_ID
 
 from .conversation import MessagePage, place_in_conversation, read_message, words_of_message
 from .flag_labels import losses_of, problems_of
 from .input_page import input_context
-from .labels import read_session_name, title_of
+from .labels import title_of
 from .run_outline import explorer_words, read_detail, read_first_rows, sees
 from .run_page import (
     read_deciding_failure,

@@ -17,11 +17,12 @@ from messages_app.models import Message
 from messages_app.safe_text import ago, duration, message_duration
 from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.deciding import stored_decision
+from traces_app.queries.runs.listed import ListedRun, read_listed
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
+from traces_app.queries.session_names import session_name
 from tracesite_sdk.records import ids
 
-from .labels import call_label, outcome_label, session_name
-from .listed_runs import ListedRun, read_listed
+from .labels import call_label, outcome_label
 from .run_outline import read_detail, sees
 from .run_page import read_run, tokens_of, words_of_tokens
 

@@ -52,12 +52,12 @@ from traces_app.ingest.scores import PlacedScore, ScoreTarget, delete_score, pla
 from traces_app.models import Score, ToolCall
 from traces_app.queries.filters import ScoreFilterSet
 from traces_app.queries.score_sums import Average, NamedScores, score_sums
+from traces_app.queries.session_names import read_session_name, read_session_names
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
 
 from .facets import send_facets
 from .filters import MessageIdFilter
-from .labels import read_session_name, read_session_names
 from .sparklines import Sparkline, sparkline
 
 SHOWN = 20

@@ -48,9 +48,10 @@ from traces_app.maintenance.purge.purging import purge
 from traces_app.maintenance.purge.scopes import PurgeScope
 from traces_app.queries.archived import where_archived
 from traces_app.queries.questions import first_question
+from traces_app.queries.runs.listed import ENDING, endings, with_errors
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.search.texts import FIELDS
-from traces_app.queries.session_names import TITLES_SEARCHED, sessions_named
+from traces_app.queries.session_names import TITLES_SEARCHED, read_session_name, session_name, sessions_named
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_session_patch
 
@@ -61,17 +62,7 @@ from .facets import send_facets
 from .filters import SessionAgentFilter, SessionModelFilter, SessionOutcomeFilter, SessionScoreFilter, SessionToolFilter
 from .forms import REFUSALS, SessionForm, TagForm, add_by_ingest
 from .import_page import show_import
-from .labels import (
-    NAME_CHARACTERS,
-    badge,
-    found_terms,
-    outcome_first,
-    outcome_label,
-    read_session_name,
-    second_line,
-    session_name,
-    url_of_user,
-)
+from .labels import NAME_CHARACTERS, badge, found_terms, outcome_first, outcome_label, second_line, url_of_user
 from .list_filters import (
     SORTS,
     EndUserFilter,
@@ -81,7 +72,6 @@ from .list_filters import (
     SessionStatusFilter,
     TagFilter,
 )
-from .listed_runs import ENDING, endings, with_errors
 from .peek import send_session_peek
 from .search_page import show_everything
 from .session_outline import send_detail, send_outline, send_words

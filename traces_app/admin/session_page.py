@@ -39,6 +39,7 @@ from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome, outcome_of_run, quiet_since
 from traces_app.queries.runs.outline import read_runs
 from traces_app.queries.schemas.contexts import ContextKind
+from traces_app.queries.session_names import read_session_name
 from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
 
@@ -53,7 +54,6 @@ from .conversation import (
     run_with_failure,
     words_of_message,
 )
-from .labels import read_session_name
 from .run_outline import explorer_words
 from .run_page import deciding_failure_of, tokens_of, words_of_tokens
 from .scores import judgements_of, judgements_of_session

@@ -31,6 +31,7 @@ from traces_app.queries.json_changes import MISSING, Changed, changes
 from traces_app.queries.replay_code import replay_code
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.runs.outline import RunRows, read_runs, read_words
+from traces_app.queries.session_names import read_session_names
 from traces_app.queries.snapshots import (
     SnapshotBroken,
     SnapshotTooLarge,
@@ -46,7 +47,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import ids
 
 from .compare_rows import value_text
-from .labels import context_in_session, counts_in_words, read_session_names
+from .labels import context_in_session, counts_in_words
 from .run_page import url_in_run
 from .session_outline import FAILED, PENDING
 

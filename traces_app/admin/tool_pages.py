@@ -31,6 +31,7 @@ from messages_app.sql.batch import time_limit
 from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
+from traces_app.queries.session_names import read_session_names
 from traces_app.queries.tool_filters import ToolStatisticsFilterSet
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Statistics
 from traces_app.queries.tools import tool_statistics
@@ -41,7 +42,6 @@ from .charts import Amount, Slot, chart_of, duration_label, name_of, number_labe
 from .error_pages import frequent_errors
 from .filters import suggested_names
 from .home_charts import parameter_of
-from .labels import read_session_names
 from .periods import Period, page_filters, warn_of_order, warn_of_project
 from .tool_rows import MOST_TOOLS, Compared, ToolRow, by_change, compared, newest, newest_tools, rows_of
 

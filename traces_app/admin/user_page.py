@@ -28,11 +28,12 @@ from messages_app.safe_text import first_characters, one_line
 from messages_app.sql.batch import LIST_MS, Query, fetch
 from messages_app.sql.pagination import IdRange
 from traces_app.queries.filters import MessageFilterSet, SessionFilterSet
+from traces_app.queries.runs.listed import ListedRun, read_listed
+from traces_app.queries.session_names import read_session_names
 from tracesite_sdk.records import ids
 
 from .error_pages import GroupRow, frequent_errors
-from .labels import NAME_CHARACTERS, read_session_names
-from .listed_runs import ListedRun, read_listed
+from .labels import NAME_CHARACTERS
 from .periods import warn_of_others, warn_of_project
 
 RUNS_LISTED = 50

@@ -1,7 +1,9 @@
-"""Find sessions by their names, and rows by the beginnings of their IDs, for the search of lists."""
+"""The names of sessions, and how they and rows are found by their names and the beginnings of their IDs."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -11,14 +13,49 @@ from access_app.db import Database
 from access_app.models import Project
 from messages_app.models import Session
 from messages_app.queries import as_uuid
+from messages_app.safe_text import one_line
 from messages_app.sql.batch import LIST_MS, limited
 from messages_app.sql.pagination import IdRange
 
+from .questions import first_questions
+
+NAME_CHARACTERS = 80
 TITLES_SEARCHED = 10_000
 FOUND = 500
 SHORTEST_BEGINNING = 6
 """Characters from which on a term is looked for as the beginning of an ID: fewer begin too many."""
 _DIGITS = 32
+
+
+def session_name(session: Any) -> str:
+    """Return the display name of a session of a list that has read the beginnings of its title and first question: one of these,
+    otherwise its external id, otherwise its id."""
+    return _first_of(session.shown_title, session.shown_question, session.external_id, str(session.pk))
+
+
+def read_session_names(sessions: Iterable[Any]) -> dict[UUID, str]:
+    """Return the display names of sessions, as `session_name` does, by their ids. One query a database, none if all have a title."""
+    titles: dict[UUID, str] = {}
+    untitled: dict[Database, dict[UUID, str]] = defaultdict(dict)
+    for session in sessions:
+        title = one_line(session.shown_title if hasattr(session, "shown_title") else session.title, NAME_CHARACTERS)
+        if title:
+            titles[session.pk] = title
+        else:
+            untitled[Database.of_row(session)][session.pk] = session.external_id
+    for db, external_ids in untitled.items():
+        asked = first_questions(db, external_ids, 4 * NAME_CHARACTERS)
+        titles |= {key: _first_of(asked.get(key), name, str(key)) for key, name in external_ids.items()}
+    return titles
+
+
+def read_session_name(session: Any) -> str:
+    """Return the display name of one session: see `read_session_names`."""
+    return read_session_names([session])[session.pk]
+
+
+def _first_of(*names: str | None) -> str:
+    return next(filter(None, (one_line(name, NAME_CHARACTERS) for name in names)))
 
 
 def sessions_named(db: Database, sessions: QuerySet[Any], term: str) -> list[UUID]:

@@ -18,12 +18,12 @@ from messages_app.safe_text import Excerpt, excerpt, first_characters
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolResult
 from traces_app.queries.questions import question_before
-from traces_app.queries.runs.deciding import deciding_calls
-from traces_app.queries.runs.outcome import Outcome, outcome_of_run
-from traces_app.queries.runs.outline import ERROR_CHARACTERS
-from traces_app.queries.runs.telling_texts import plain, telling_line
+from traces_app.queries.session_names import read_session_names
 
-from .labels import read_session_names
+from .deciding import deciding_calls
+from .outcome import Outcome, outcome_of_run
+from .outline import ERROR_CHARACTERS
+from .telling_texts import plain, telling_line
 
 ANSWER_CHARACTERS = 2_000
 ENDING = ("is_completed", "health", "failure_count", "step_count", "call_count", "decided_by", "session__status")
