@@ -19,6 +19,7 @@ from .views.events import EventViewSet, SessionEventViewSet
 from .views.importing import ImportViewSet
 from .views.ingestion import IngestViewSet
 from .views.messages import MessageViewSet
+from .views.reading import ANSWERS, ReadingViewSet
 from .views.recorder import RecorderViewSet
 from .views.scores import ScoreViewSet
 from .views.search import SearchViewSet
@@ -125,6 +126,14 @@ urlpatterns = [
         "recorder/",
         RecorderViewSet.as_view({"get": "settings_of"}, required_scope=Scope.WRITE),
         name="recorder",
+    ),
+    *(
+        path(
+            f"read/{name.replace('_', '-')}/",
+            ReadingViewSet.as_view({"get": name}),
+            name=f"read-{name.replace('_', '-')}",
+        )
+        for name in ANSWERS
     ),
     path("audit/", AuditViewSet.as_view({"get": "list"}), name="audit"),
     path("audit/<int:entry_id>/", AuditViewSet.as_view({"get": "retrieve"}), name="audit-entry"),

@@ -122,6 +122,19 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
         f"?tool={tool}&format={form}" for tool in ("find", "look") for form in ("json", "jsonl", "csv")
     ],
     "/api/v1/compare/": lambda: ["?left=s1&right=s2", "?left=s2&right=s1"],
+    "/api/v1/read/failures/": lambda: whole_answers("created_after=2000-01-01"),
+    "/api/v1/read/outline/": lambda: whole_answers(*(f"run={row.pk}" for row in Session.objects.all())),
+    "/api/v1/read/step/": lambda: whole_answers(*(f"step={row.pk}" for row in AgentStep.objects.all())),
+    "/api/v1/read/call/": lambda: whole_answers(*(f"call={row.pk}" for row in ToolCall.objects.all())),
+    "/api/v1/read/compare/": lambda: whole_answers("run=s1&other=s2", "run=s2&other=s1"),
+    "/api/v1/read/error-group/": lambda: whole_answers(
+        *(f"created_after=2000-01-01&call={row.pk}" for row in ToolCall.objects.filter(status="error"))
+    ),
+    "/api/v1/read/search/": lambda: whole_answers("q=about", "q=planted", "q=EMP"),
+    "/api/v1/read/tools/": lambda: whole_answers("created_after=2000-01-01", "created_after=2000-01-01&tool=find"),
+    "/api/v1/read/cost/": lambda: whole_answers(
+        *(f"created_after=2000-01-01&group_by={by}" for by in ("model", "end_user", "day"))
+    ),
     "/admin/messages_app/message/<uuid:message_id>/compare/": lambda: [
         f"?other={message.pk}" for message in Message.objects.filter(role="assistant")[:1]
     ],
@@ -137,6 +150,13 @@ QUERIES: Mapping[str, Callable[[], list[str]]] = {
     "/admin/traces_app/toolcall/": lambda: ["", "?q=about"],
 }
 """The queries that show the most, where a route takes any."""
+
+
+def whole_answers(*queries: str) -> list[str]:
+    """Return queries for answers of the longest form, as Markdown and as JSON."""
+    return [f"?{query}&max_tokens=20000&format={form}" for query in queries for form in ("markdown", "json")]
+
+
 OF_NODES = {"/admin/messages_app/message/<uuid:message_id>/spans/": "?call={}"}
 """Queries for each step and call of the message of a route."""
 FOLLOWED = frozenset(

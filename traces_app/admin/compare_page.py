@@ -36,11 +36,8 @@ from messages_app.queries import as_uuid, message_of_page
 from messages_app.safe_text import message_duration, one_line, total_cost
 from traces_app.queries.comparison import (
     MOST_NODES,
-    Comparison,
     Pair,
-    Replay,
-    compare,
-    compare_replay,
+    compare_runs,
     replay_between,
 )
 from traces_app.queries.questions import last_good_run, near_good_run, question_before
@@ -165,7 +162,7 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
     """Return the context of the page for two runs; the pair of the step, call or answer `at` is selected."""
     runs = message, other
     replay = replay_between(message.session, other.session)
-    comparison = compare(db, message.pk, other.pk) if replay is None else _compared_replay(db, message, other, replay)
+    comparison = compare_runs(db, message, other)
     asked = _question_of(db, message), _question_of(db, other)
     rows = read_rows(db, comparison.pairs, runs, asked, at)
     words = WordChanges(WORDS_SECONDS)
@@ -236,20 +233,6 @@ def _change(left: float | Decimal | None = None, right: float | Decimal | None =
         return ""
     percent = round(100 * (float(right) / float(left) - 1))
     return f"{'−' if percent < 0 else '+'}{abs(percent):,} %"
-
-
-def _compared_replay(db: Database, message: Message, other: Message, replay: Replay) -> Comparison:
-    """Return the comparison of two sessions of which one has replayed the other one: a replay has a message for each node."""
-    left, right = (
-        list(
-            db.rows(Message.objects)
-            .filter(session_id=run.session_id)
-            .order_by("pk")
-            .values_list("pk", flat=True)[:MOST_NODES]
-        )
-        for run in (message, other)
-    )
-    return compare_replay(db, left, right, replay)
 
 
 def searched_runs(model_admin: KeysetAdmin, request: HttpRequest, message: Message) -> dict[str, Any]:

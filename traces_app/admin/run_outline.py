@@ -44,6 +44,7 @@ from traces_app.queries.runs.outline import (
     read_outline,
     read_words,
     rows_at,
+    step_number,
 )
 from traces_app.queries.runs.telling import telling_argument
 from traces_app.queries.runs.telling_texts import cut_in_middle
@@ -55,7 +56,6 @@ from .run_page import (
     RunPage,
     pages_of_failures_like,
     read_call,
-    step_number,
     step_texts,
     steps_with_texts,
     url_in_run,

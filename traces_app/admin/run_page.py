@@ -205,15 +205,6 @@ def _deciding(db: Database, run: _Skeleton, stored: UUID | None) -> int | None:
     return deciding_failures(db, {None: calls}).get(None)
 
 
-def step_number(db: Database, step: AgentStep) -> str:
-    """Return the displayed number of a step. One query."""
-    steps = db.rows(AgentStep.with_deleted).filter(
-        message_id=step.message_id, iteration=step.iteration, **ids_below([step.message_id])
-    )
-    rows = list(steps.order_by("ordinal", "pk").values_list("pk", "iteration")[: SKELETON_ROWS + 1])
-    return step_numbers(rows).get(step.pk, str(step.iteration))
-
-
 def read_tool_time(db: Database, message_id: UUID) -> int | None:
     """Return the milliseconds of a run's calls without a parent, of which each of several parallel ones counts; None if no
     duration is known. One query."""

@@ -304,6 +304,12 @@ class ErrorFilterSet(ListFilterSet):
         return super().narrow(rows, values, ids)
 
 
+class LatestErrorFilterSet(ErrorFilterSet):
+    """Filters of the errors of an answer, which chooses their order."""
+
+    sort = None  # type: ignore[assignment]  # how django-filter takes back an inherited filter
+
+
 class SimilarErrorFilterSet(ErrorFilterSet):
     """Filters of the errors that are compared with that of a call."""
 

@@ -84,6 +84,7 @@ TAGS = {
     "Snapshots": "The contexts of an agent before its nodes, from which a session can be replayed.",
     "Search": "Find text in traces, compare two runs, and find runs and errors that are alike.",
     "Statistics": "Errors in groups, tools with their durations, and the tokens and cost of models.",
+    "Reading": "Answers for agents that find out why a run failed, in a budget of tokens.",
     "Scores": "What people, programs and evaluators think of sessions, messages and calls.",
     "Administration": "The audit log, and the settings of recorders.",
 }

@@ -25,8 +25,16 @@ from tracesite.http.api_root import schema
 from .conftest import Answer, Caller
 
 NOT_OF_TRACES = {"audit/", "recorder/"}
-NEEDED = {"search/": "q=giraffe", "tools/examples/": "tool=tool_zebra", "compare/": None}
-"""Parameters without which a list answers 400; None of one that is about two rows."""
+NEEDED = {
+    "search/": "q=giraffe",
+    "tools/examples/": "tool=tool_zebra",
+    "compare/": None,
+    "read/search/": "q=giraffe",
+    # Otherwise they say from which moment on.
+    **dict.fromkeys(("read/failures/", "read/tools/", "read/cost/"), "created_after=2000-01-01"),
+    **dict.fromkeys(("read/outline/", "read/step/", "read/call/", "read/compare/", "read/error-group/"), None),
+}
+"""Parameters without which a list answers 400, or differs each time; None of one that is about certain rows."""
 OF_TOOLS = ("tools/", "tools/stats/", "tools/examples/?tool=tool_zebra")
 """Lists that name a tool also if it has no calls."""
 LISTS = [

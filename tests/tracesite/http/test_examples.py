@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from hashlib import md5
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ KEY_IDS = {
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 NOW = re.compile(r"2\d{3}-(?!03-01T12:00:0\d)\d\d-\d\dT[\d:.]+Z")
 OF_EVENTS = {"session_id": "task-7"}
+ERROR_GROUP = md5(b"The station did not answer.").hexdigest()
 # Operations in the order in which they have something to answer, with their parameters.
 STORY: dict[str, dict[str, str]] = {
     **dict.fromkeys(("ingest", "send_events", "send_eko_callbacks", "import_transcripts", "create_session"), {}),
@@ -55,6 +57,13 @@ STORY: dict[str, dict[str, str]] = {
     "get_replay": {"node": examples.SNAPSHOT[0].value["snapshot"]["node_ids"][0]},
     "get_snapshot_parts": {"refs": examples.SNAPSHOT[0].value["snapshot"]["context_ref"]},
     "list_audit_entries": {"limit": "1"},
+    **dict.fromkeys(("read_failures", "read_tools", "read_cost"), {"created_after": "2000-01-01"}),
+    "read_outline": {"run": "weather-2"},
+    "read_compare": {"run": "weather-2", "other": "weather-1"},
+    "read_step": {"run": "weather-2", "step": "0"},
+    "read_call": {"run": "weather-2", "call": "0/0"},
+    "read_search": {"q": "weather"},
+    "read_error_group": {"group": ERROR_GROUP, "created_after": "2000-01-01"},
 }
 AT_LAST = [
     "update_session", "update_message", "update_session_message", "delete_session_message", "restore_session_message",

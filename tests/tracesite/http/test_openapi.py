@@ -207,6 +207,12 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
                 "/api/v1/search/": {"q": "weather"},
                 "/api/v1/tools/examples/": {"tool": "get_weather"},
                 "/api/v1/compare/": {"left": str(outcome.id), "right": str(outcome.id)},
+                "/api/v1/read/outline/": {"run": str(outcome.id)},
+                "/api/v1/read/step/": {"run": str(outcome.messages[1].id), "step": "1"},
+                "/api/v1/read/call/": {"call": call},
+                "/api/v1/read/compare/": {"run": str(outcome.id), "other": str(outcome.id)},
+                "/api/v1/read/error-group/": {"call": call, "created_after": "2000-01-01"},
+                "/api/v1/read/search/": {"q": "weather"},
                 "/api/v1/sessions/{session_id}/replay/": {"node": "plan"},
                 "/api/v1/sessions/{session_id}/snapshots/parts/": {"refs": part},
             }.get(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -62,14 +62,15 @@ def with_errors(runs: QuerySet[Any]) -> QuerySet[Any]:
     return found
 
 
-def endings(runs: Iterable[Any]) -> dict[UUID, Ending]:
-    """Return how runs ended, by their ids: runs of `with_errors`, of any database. One query a database, and four for runs that ended just now."""
+def endings(runs: Iterable[Any], decided: Mapping[UUID, UUID] | None = None) -> dict[UUID, Ending]:
+    """Return how runs ended, by their ids: runs of `with_errors`, of any database. One query a database, and four for runs that ended
+    just now, unless `decided` has the call that decided each of them, or NONE_DECIDED."""
     of_db: dict[Database, list[Any]] = defaultdict(list)
     for run in runs:
         of_db[Database.of_row(run)].append(run)
     found = {}
     for db, some in of_db.items():
-        deciding = _deciding_errors(db, some)
+        deciding = _deciding_errors(db, some, decided or {})
         for run in some:
             outcome = outcome_of_run(run, run.session, has_failed=bool(run.shown_error) or run.pk in deciding)
             error = telling_line(shown_error(run.shown_error)) or deciding.get(run.pk, "")
@@ -77,17 +78,22 @@ def endings(runs: Iterable[Any]) -> dict[UUID, Ending]:
     return found
 
 
-def _deciding_errors(db: Database, runs: Iterable[Message]) -> dict[UUID, str]:
+def _deciding_errors(db: Database, runs: Iterable[Message], decided: Mapping[UUID, UUID]) -> dict[UUID, str]:
     """Return the error of the call that decided, of the runs that have one. One query, and four for runs of which it is not stored yet."""
-    found = deciding_calls(db, [run for run in runs if run.failure_count])
+    failed = [run for run in runs if run.failure_count]
+    found = deciding_calls(db, [run for run in failed if run.pk not in decided])
+    found |= {run.pk: decided[run.pk] for run in failed if run.pk in decided}
     calls = {key: call for key, call in found.items() if call != NONE_DECIDED}
     results = db.rows(ToolResult.objects).filter(pk__in=list(calls.values()))
     errors = dict(results.values_list("pk", first_characters("error", ERROR_CHARACTERS))) if calls else {}
     return {key: telling_line(errors.get(call, "")) for key, call in calls.items()}
 
 
-def read_listed(db: Database, keys: Collection[UUID]) -> dict[UUID, ListedRun]:
-    """Return runs for a list, but those that are deleted. Seven queries, or one without failures and with titles."""
+def read_listed(
+    db: Database, keys: Collection[UUID], decided: Mapping[UUID, UUID] | None = None
+) -> dict[UUID, ListedRun]:
+    """Return runs for a list, but those that are deleted. Seven queries, or one without failures and with titles. `decided` as of
+    `endings`."""
     rows: dict[UUID, Any] = (
         with_errors(db.rows(Message.objects).all())
         .select_related("session")
@@ -98,7 +104,7 @@ def read_listed(db: Database, keys: Collection[UUID]) -> dict[UUID, ListedRun]:
         )
         .in_bulk(list(keys))
     )
-    ended = endings(rows.values())
+    ended = endings(rows.values(), decided)
     names = read_session_names(run.session for run in rows.values())
     return {
         key: ListedRun(

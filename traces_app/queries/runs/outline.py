@@ -45,6 +45,8 @@ from .telling_texts import note_of_result, plain, telling_line
 
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""
+STEPS_NUMBERED = 20_000
+"""Steps of the same iteration."""
 NAME_CHARACTERS = 80
 SAID_CHARACTERS = 640
 ARGS_CHARACTERS = 16_384
@@ -308,6 +310,15 @@ def rows_at(db: Database, placed: Sequence[PlacedRow]) -> RunRows:
         has_words=[row.is_call or read[5] for row, read in shown],
         digests=[read[5] if row.is_call else None for row, read in shown],
     )
+
+
+def step_number(db: Database, step: AgentStep) -> str:
+    """Return the displayed number of a step. One query."""
+    steps = db.rows(AgentStep.with_deleted).filter(
+        message_id=step.message_id, iteration=step.iteration, **ids_below([step.message_id])
+    )
+    rows = list(steps.order_by("ordinal", "pk").values_list("pk", "iteration")[:STEPS_NUMBERED])
+    return step_numbers(rows).get(step.pk, str(step.iteration))
 
 
 def read_words(db: Database, ids: Collection[UUID], **of: Any) -> dict[str, RowWords]:

@@ -1,0 +1,251 @@
+"""The outline of a run: what failed, what it waited for, what decided how long it took, and its steps and calls in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from uuid import UUID
+
+from access_app.db import Database
+from access_app.visibility import ProjectScope
+from messages_app.models import NONE_DECIDED, Message
+from messages_app.queries import as_uuid
+from messages_app.sql.pagination import ids_below
+from traces_app.models import ToolCall
+from traces_app.queries.questions import near_good_run
+from traces_app.queries.runs.deciding import EndedCall, deciding_failures, stored_decision
+from traces_app.queries.runs.listed import read_listed
+from traces_app.queries.runs.outline import Outline, RowWords, RunRows, outline_of, read_runs, read_words
+
+from .answer import BYTES_OF_TOKEN, Answer, Data, Hint, Line, Section, line
+from .runs import find_run, head_of, line_of, listed, page_of
+
+FAILURES_READ = 500
+"""Failed calls of which the errors are read: the first ones and the last ones."""
+LINE_BYTES = 30
+"""Of a step or call, rather too few: so many lines are read as would fit."""
+LONGEST_SHOWN = 5
+"""Rows of the critical path, and times without anything running."""
+LEAST_PART = 20
+"""A part of the duration of a run below one in so many is not worth a line."""
+RUNS_LISTED = 20
+_PENDING, _ERROR = 0, 2
+_NO_WORDS = RowWords()
+
+
+def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens: int) -> Answer:
+    """Return the outline of a run, or only its steps from line `begin` on. At most 30 queries. Raise NotFound and Conflict."""
+    run = find_run(db, scope, name)
+    rows = read_runs(db, [run.pk])[run.pk]
+    whole = outline_of(rows, {}, is_whole=True)
+    shown = _lines_of(whole)
+    steps, most = shown[begin:], BYTES_OF_TOKEN * max_tokens // LINE_BYTES
+    if len(steps) > most:
+        # Whoever reads on does so in order.
+        steps = steps[:most] if begin else [*steps[: most // 2], *steps[-most // 2 :]]
+    failed = [row for row, status in enumerate(whole.statuses) if status == _ERROR]
+    pending = [row for row, status in enumerate(whole.statuses) if status == _PENDING]
+    told = failed if len(failed) <= FAILURES_READ else [*failed[: FAILURES_READ // 2], *failed[-FAILURES_READ // 2 :]]
+    path = [] if begin else _longest(whole)
+    gaps = [] if begin else _gaps(whole)
+    wanted = {*steps, *([] if begin else (*told, *pending[:LONGEST_SHOWN], *path, *(row for row, _took in gaps)))}
+    tell = _Teller(db, run, rows, whole, wanted)
+    sections = [
+        Section(
+            title="Steps and calls",
+            lines=[tell.line(row) for row in steps],
+            total=len(shown) - begin,
+            begin=begin,
+            more=Hint("outline", {"run": run.pk}),
+            is_paged=True,
+            gap=None if begin else len(steps) // 2,
+        )
+    ]
+    decided_by = _decided_by(db, run, rows)
+    if not begin:
+        failures = list(_failures(told, tell, decided_by))
+        sections = [
+            Section(
+                title=f"Failed calls: {len(failed):,}",
+                lines=failures,
+                total=len(failures) + len(failed) - len(told),
+                share=0.5,
+            ),
+            Section(
+                title="Waits",
+                lines=[
+                    *(tell.line(row, flat=True) for row in pending[:LONGEST_SHOWN]),
+                    *(
+                        line("nothing ran for {gap_ms} before {number}", gap_ms=took, number=tell.number(row))
+                        for row, took in gaps
+                    ),
+                ],
+                total=len(pending) + len(gaps) if len(pending) > LONGEST_SHOWN else None,
+                share=0.2,
+            ),
+            Section(
+                title="What took longest on the critical path",
+                lines=[tell.line(row, flat=True, mark="bottleneck" if row == whole.bottleneck else "") for row in path],
+                share=0.3,
+            ),
+            *_of_session(db, run, name),
+            *sections,
+        ]
+    head = head_of(listed(db, run, decided_by))
+    good = near_good_run(db, run) if run.has_errors else None
+    if good is not None:
+        head.append(line("last good run of the same question: {good_run}", good_run=str(good)))
+    if rows.is_cut:
+        head.append(line("the run has more steps or calls than are read: {read}", read=len(rows.ids)))
+    return Answer(title="Run", head=head, sections=sections, page=page_of(run.pk))
+
+
+class _Teller:
+    """Tells the rows of an outline in lines. Reads the words of those that are `wanted`, in four queries."""
+
+    def __init__(self, db: Database, run: Message, rows: RunRows, outline: Outline, wanted: Collection[int]) -> None:
+        self._outline = outline
+        keys = [outline.ids[row] for row in wanted]
+        self._words: Mapping[str, RowWords] = read_words(db, keys, message_id=run.pk, **ids_below([run.pk]))
+        calls = db.rows(ToolCall.with_deleted).filter(
+            pk__in=[outline.ids[row] for row in wanted if outline.calls[row]], **ids_below([run.pk])
+        )
+        places = {key: (step, position) for key, step, position in calls.values_list("pk", "step_id", "position")}
+        steps = {step for step, _position in places.values()}
+        numbers = {
+            key: number
+            for key, number, is_call in zip(rows.ids, rows.numbers, rows.calls, strict=True)
+            if not is_call and key in steps
+        }
+        self._numbers = {
+            key: f"{numbers[step]}/{position}" for key, (step, position) in places.items() if step in numbers
+        }
+
+    def id(self, row: int) -> UUID:
+        return self._outline.ids[row]
+
+    def number(self, row: int) -> str:
+        key = self._outline.ids[row]
+        return self._numbers.get(key, "") if self._outline.calls[row] else self._outline.numbers[row]
+
+    def words(self, row: int) -> RowWords:
+        return self._words.get(str(self._outline.ids[row]), _NO_WORDS)
+
+    def name(self, row: int) -> Data:
+        return Data(self._outline.names[self._outline.named[row]])
+
+    def line(self, row: int, *, flat: bool = False, mark: str = "") -> Line:
+        outline, words = self._outline, self.words(row)
+        is_call, status = bool(outline.calls[row]), outline.statuses[row]
+        return line(
+            *("{number} {tool}", "{number} step {agent}" if self.name(row) else "{number} step"),
+            *("{text}", "{repeats} times", "{state}", "{error}", "{result}", "{took_ms}", "{mark}"),
+            depth=0 if flat else outline.depths[row],
+            number=self.number(row),
+            tool=self.name(row) if is_call else "",
+            agent="" if is_call else self.name(row),
+            text=Data(words.text),
+            repeats=outline.repeats.get(row),
+            state="failed" if status == _ERROR else "no result yet" if status == _PENDING else "",
+            error=Data(words.error),
+            result=Data(words.note),
+            took_ms=outline.took(row),
+            mark=mark,
+        )
+
+    def failure(self, rows: Sequence[int], *, decided: bool) -> Line:
+        """Return the line of equal failures."""
+        first, words = rows[0], self.words(rows[0])
+        return line(
+            *("{number} {tool}", "{text}", "{error}", "{count} times, last {last_number}", "{mark}", "call {call}"),
+            number=self.number(first),
+            tool=self.name(first),
+            text=Data(words.text),
+            error=Data(words.error),
+            count=len(rows) if len(rows) > 1 else None,
+            last_number=self.number(rows[-1]),
+            mark="decided the outcome" if decided else "",
+            call=str(self._outline.ids[first]),
+        )
+
+
+def _lines_of(outline: Outline) -> list[int]:
+    """Return the rows that have a line: of equal calls the first one."""
+    rows: list[int] = []
+    row = 0
+    while row < len(outline.ids):
+        rows.append(row)
+        row += outline.repeats.get(row, 1)
+    return rows
+
+
+def _failures(rows: Iterable[int], tell: _Teller, decided_by: UUID | None) -> Iterator[Line]:
+    """Yield the failures, equal ones together, that which decided first."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    deciding: list[int] = []
+    for row in rows:
+        if tell.id(row) == decided_by:
+            deciding = [row]
+        else:
+            alike.setdefault((tell.name(row), tell.words(row).error), []).append(row)
+    if deciding:
+        yield tell.failure(deciding, decided=True)
+    yield from (tell.failure(some, decided=False) for some in alike.values())
+
+
+def _longest(outline: Outline) -> list[int]:
+    """Return the rows of the critical path that took longest, those first, without those that took a small part of the run."""
+    took = {row: outline.took(row) or 0 for row, is_on in enumerate(outline.critical) if is_on}
+    if outline.bottleneck is not None:
+        took[outline.bottleneck] = outline.took(outline.bottleneck) or 0
+    least = sum(took.values()) / LEAST_PART
+    return sorted((row for row in took if took[row] and took[row] >= least), key=lambda row: -took[row])[:LONGEST_SHOWN]
+
+
+def _gaps(outline: Outline) -> list[tuple[int, int]]:
+    """Return the longest times in which nothing ran, in ms, each with the row that began after it."""
+    timed = sorted(
+        (start, start + (outline.took(row) or 0), row)
+        for row in range(len(outline.ids))
+        if (start := _start(outline, row)) is not None
+    )
+    gaps: list[tuple[int, int]] = []
+    end = timed[0][0] if timed else 0
+    for start, ended, row in timed:
+        if start > end:
+            gaps.append((row, start - end))
+        end = max(end, ended)
+    least = (end - timed[0][0]) / LEAST_PART if timed else 0
+    return sorted((gap for gap in gaps if gap[1] >= least), key=lambda gap: -gap[1])[:LONGEST_SHOWN]
+
+
+def _decided_by(db: Database, run: Message, rows: RunRows) -> UUID:
+    """Return the failed call that decided how the run ended, or NONE_DECIDED. No query, or one if it is not stored yet."""
+    stored = stored_decision(run)
+    if stored is not None:
+        return stored
+    calls = [
+        EndedCall(place, key, name, status == _ERROR, status == _PENDING)
+        for place, (key, name, status, is_call) in enumerate(
+            zip(rows.ids, rows.names, rows.statuses, rows.calls, strict=True)
+        )
+        if is_call
+    ]
+    place = deciding_failures(db, {None: calls}).get(None)
+    return NONE_DECIDED if place is None else rows.ids[place]
+
+
+def _start(outline: Outline, row: int) -> int | None:
+    """Return when a row began, or the step for which it stands."""
+    step = outline.steps.get(row)
+    return outline.starts[row] if step is None or step.start is None else step.start
+
+
+def _of_session(db: Database, run: Message, name: str) -> list[Section]:
+    """Return the newest other runs of the session, if that was named."""
+    if name not in (str(run.session_id), run.session.external_id) and as_uuid(name) != run.session_id:
+        return []
+    others = db.rows(Message.objects).filter(session_id=run.session_id, role=Message.Role.ASSISTANT).exclude(pk=run.pk)
+    keys = list(others.order_by("-pk").values_list("pk", flat=True)[: RUNS_LISTED + 1])
+    runs = read_listed(db, keys[:RUNS_LISTED])
+    lines = [line_of(runs[key]) for key in keys if key in runs]
+    return [Section(title="Earlier runs of the session", lines=lines, total=others.count(), share=0.3)]
