@@ -63,21 +63,27 @@ def viewer_of_key(token: str, address: str) -> Viewer:
 
     Raises NotAuthenticated, or NotPermitted without the scope `read` or at an address that may not use the key.
     """
-    close_old_connections()
     # Uncached, because a viewer is asked again only after a notification, which may have come before.
-    key = admitted_key(token, address, uncached=True)
-    if key is None:
-        raise NotAuthenticated(_("Invalid API key: unknown, expired or revoked."), code="invalid_api_key")
+    key = reading_key(token, address, uncached=True)
     if not database_of(key.project_id).is_primary:
         raise NotPermitted(_("A project with a database of its own cannot be followed live."), code="not_live")
+    origin = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk), address=address)
+    return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk, masked=masked_key(key), origin=origin)
+
+
+def reading_key(token: str, address: str, *, uncached: bool = False) -> ApiKey:
+    """Return the key of a token, which may read. Raises as viewer_of_key."""
+    close_old_connections()
+    key = admitted_key(token, address, uncached=uncached)
+    if key is None:
+        raise NotAuthenticated(_("Invalid API key: unknown, expired or revoked."), code="invalid_api_key")
     if Scope.READ not in key.scopes:
         raise NotPermitted(
             _("The scope “%(scope)s” is required. The key %(prefix)s… has: %(scopes)s.")
             % {"scope": Scope.READ, "prefix": key.prefix, "scopes": ", ".join(key.scopes)},
             code="missing_scope",
         )
-    origin = Origin(kind=ActorKind.KEY, name=str(key), id=str(key.pk), address=address)
-    return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk, masked=masked_key(key), origin=origin)
+    return key
 
 
 def viewer_of_login(cookie: str, address: str = "", proxy_user: str = "") -> Viewer:

@@ -1,4 +1,4 @@
-"""The ASGI application of /live/ws (for WebSockets also /), /live/sse and the live routes of foreign APIs.
+"""The ASGI application of /live/ws (for WebSockets also /), /live/sse, /mcp and the live routes of foreign APIs.
 
 With a single process, all other paths go to the WSGI application; otherwise they are not found.
 """
@@ -22,19 +22,27 @@ from .answers import answer
 from .clients import Live, headers_of
 from .sockets import serve_socket
 from .streams import stream
+from .tools import MethodNotAllowed, Tools
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
 
 
-def application(live: Live, elsewhere: Application | None) -> Application:
-    """Return the ASGI application; `elsewhere` serves all paths outside the live part, which are 404 without it."""
+def application(live: Live, elsewhere: Application | None, rest: Application) -> Application:
+    """Return the ASGI application; `elsewhere` serves all paths outside the live part, which are 404 without it.
+
+    `rest` answers what the tools of /mcp ask for, whoever serves it to others.
+    """
+    tools = Tools(live, rest)
     foreign_apis()  # imported now, because the first client would block the others meanwhile
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         foreign = live_handler_of(scope["path"])
         path = below_base(scope["path"])
+        if scope["type"] == "http" and path in ("/mcp", "/mcp/"):
+            await tools.serve(scope, receive, send)
+            return
         if elsewhere is not None and scope["type"] == "http" and not (path.startswith("/live/") or foreign):
             await elsewhere(scope, receive, send)
             return
@@ -69,11 +77,6 @@ def application(live: Live, elsewhere: Application | None) -> Application:
             logger.debug("Live: %s", error)
 
     return serve
-
-
-class MethodNotAllowed(ApiError):
-    status = 405
-    default_code = "method_not_allowed"
 
 
 class UpgradeRequired(ApiError):

@@ -99,7 +99,7 @@ class Live:
                 self._tasks.append(asyncio.create_task(work))
                 self._tasks[-1].add_done_callback(self._has_ended)
             await self.tables.open()
-        client = Client(_address(scope))
+        client = Client(address_of(scope))
         self.clients.add(client)
         if self._is_restarting:
             client.end("restart")
@@ -129,7 +129,7 @@ class Live:
         headers = headers_of(scope)
         token = _token(headers, query)
         if token is not None:
-            return await self.viewer_of_key(token, _address(scope))
+            return await self.viewer_of_key(token, address_of(scope))
         cookie = parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME)
         if not cookie:
             return None
@@ -141,7 +141,7 @@ class Live:
             else scope["type"] == "http" and headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
         )
         proxy_user = headers.get(conf.REMOTE_USER_HEADER.lower(), "")
-        return await self.ask(admission.viewer_of_login, cookie, _address(scope), proxy_user) if is_ours else None
+        return await self.ask(admission.viewer_of_login, cookie, address_of(scope), proxy_user) if is_ours else None
 
     async def viewer_of_key(self, token: str, address: str) -> Viewer:
         """Return the viewer of a key that is used from an address. Raises ApiError."""
@@ -332,7 +332,8 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def _address(scope: Scope) -> str:
+def address_of(scope: Scope) -> str:
+    """Return the IP address of a client, behind a proxy of ours, too; "" for a socket without a network."""
     peer = scope.get("client") or ("",)
     return address_behind_proxy(headers_of(scope).get("x-forwarded-for", ""), peer[0])
 

@@ -14,8 +14,8 @@ from .clients import Live
 
 
 def with_live(elsewhere: Application) -> Application:
-    """Return an ASGI application that serves `live/ws` and `live/sse` below the path of Tracesite, and all else as before."""
-    serve = application(Live(), elsewhere)
+    """Return an ASGI application that serves `live/ws`, `live/sse` and `mcp` below the path of Tracesite, and all else as before."""
+    serve = application(Live(), elsewhere, elsewhere)
 
     async def serve_or_pass(scope: Any, receive: Any, send: Any) -> None:
         # Of other kinds, such as lifespan, and of other paths the project decides.

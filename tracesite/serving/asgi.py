@@ -16,6 +16,8 @@ from .cpu_limit import CpuLimit
 LONGEST_LINE = 8190
 """In bytes: a path with its query, or a header."""
 MOST_HEADERS = 100
+TOOL_THREADS = 2
+"""Of a process that serves only the live part, for the answers to coding agents."""
 
 
 class Site:
@@ -23,11 +25,12 @@ class Site:
 
     def __init__(self, *, live: bool, rest: bool, threads: int) -> None:
         self._cpu_limit = CpuLimit()
-        over_wsgi = _over_wsgi(threads, self._cpu_limit) if rest else None
-        if rest:
-            self._cpu_limit.start()
+        # The tools of /mcp ask Django in the process that serves the live part.
+        over_wsgi = _over_wsgi(threads if rest else TOOL_THREADS, self._cpu_limit)
+        self._cpu_limit.start()
         self._live = Live() if live else None
-        self._serve: Any = application(self._live, over_wsgi) if self._live else over_wsgi
+        elsewhere = over_wsgi if rest else None
+        self._serve: Any = application(self._live, elsewhere, over_wsgi) if self._live else over_wsgi
         self.is_ending = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

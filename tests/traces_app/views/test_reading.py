@@ -435,7 +435,9 @@ def test_question_leads_to_the_failing_call(db: None, asked: str, begin: str, wo
 
     first = ask("search", q=word, max_tokens=1_000) if begin == "search" else ask("failures")
     run = next(
-        found[1] for one in first.splitlines() if word in one and (found := re.search(r"\b(?:run|message) ([0-9a-f-]{36})", one))
+        found[1]
+        for one in first.splitlines()
+        if word in one and (found := re.search(r"\b(?:run|message) ([0-9a-f-]{36})", one))
     )
     outline = ask("outline", run=run)
     failed = next(
