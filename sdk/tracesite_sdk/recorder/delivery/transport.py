@@ -15,8 +15,9 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -26,7 +27,8 @@ COMPRESS_FROM = 1000
 """Bytes from which a body is compressed."""
 LONGEST_ANSWER = 8 * 1024 * 1024
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""The hosts of this machine itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,8 @@ class Answer:
     body: bytes
     retry_after: float | None
     """Seconds of the header Retry-After, or None."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """The headers, their names in lower case."""
 
 
 class NoAnswer(Exception):
@@ -53,12 +57,20 @@ class Server:
     Raises ValueError for an invalid address, and for a key that does not fit into a header.
     """
 
-    def __init__(self, url: str, key: str, *, connect_timeout: float, read_timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        connect_timeout: float,
+        read_timeout: float,
+        user_agent: str = "tracesite-recorder",
+    ) -> None:
         self.url = url.rstrip("/")
-        self._parts = _parsed(self.url)
+        self._parts = parsed_address(self.url)
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise ValueError("key: expected an API key as the server shows it: ts_ and 43 characters.")
-        self._headers = {"Authorization": f"Bearer {key}", "User-Agent": "tracesite-recorder"}
+        self._headers = {"Authorization": f"Bearer {key}", "User-Agent": user_agent}
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._connection: HTTPConnection | None = None
@@ -140,7 +152,8 @@ class Server:
             self.close()
             is_whole = within is None or within >= self._read_timeout
             raise (NoAnswerInTime if is_whole else NoAnswer)(_reason(failure)) from failure
-        answer = Answer(status=response.status, body=content, retry_after=_pause(response))
+        named = {name.lower(): value for name, value in response.getheaders()}
+        answer = Answer(status=response.status, body=content, retry_after=_pause(response), headers=named)
         if response.will_close or not response.isclosed():
             self.close()
         return answer
@@ -176,7 +189,8 @@ class Server:
         return tunnel, parts.path
 
 
-def _parsed(url: str) -> SplitResult:
+def parsed_address(url: str) -> SplitResult:
+    """Return the parts of the address of a server. Raise ValueError, which says what is expected."""
     expected = "expected the address of a server, such as http://127.0.0.1:8000"
     try:
         parts = urlsplit(url)
@@ -196,7 +210,7 @@ def _proxy_for(parts: SplitResult) -> SplitResult | None:
     # From the environment only, because reading the system's settings crashes forked processes on macOS.
     proxies = getproxies_environment()
     proxy = proxies.get(parts.scheme)
-    if not proxy or parts.hostname in _LOOPBACK or proxy_bypass(parts.netloc):
+    if not proxy or parts.hostname in LOOPBACK or proxy_bypass(parts.netloc):
         return None
     return urlsplit(proxy if "://" in proxy else f"http://{proxy}")
 
