@@ -26,6 +26,7 @@ FLOORS = [
     "formats",
     "events",
     "recorder",
+    "reading",
 ]
 # The same in the room of the recorder.
 RECORDER = [

@@ -21,6 +21,9 @@ from sdk.tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 
+OF_THE_SDK = "status, drain, failures, show, diff, errors, search, tools, cost, login, skill"
+"""Its commands."""
+
 APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
 # Paths in the wheel that differ from those in the tree: see setup.py.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
@@ -151,7 +154,7 @@ def test_server_wheel_and_sdist_hold_the_product_and_nothing_else(server: Distri
 def test_sdk_wheel_and_sdist_hold_the_product_and_nothing_else(sdk: Distribution) -> None:
     home = ROOT / "sdk"
     expected = [str(path.relative_to(home)) for path in (home / "tracesite_sdk").rglob("*.py")]
-    expected += ["tracesite_sdk/py.typed"]
+    expected += ["tracesite_sdk/py.typed", "tracesite_sdk/reading/SKILL.md"]
     assert sdk.modules == sorted(expected)
     assert sources(sdk) == sorted([*expected, *SDK_FILES, *MADE_BY_SETUPTOOLS])
 
@@ -197,7 +200,7 @@ def test_command_of_the_server_without_server_names_it(command: Path, tmp_path: 
     code, out, err = run([*start, "serve"], tmp_path)
     assert (code, out) == (1, "")
     assert err == (
-        "`serve` is not a command of the SDK: status and drain are. The server, which has the others, is not installed. "
+        f"`serve` is not a command of the SDK: {OF_THE_SDK} are. The server, which has the others, is not installed. "
         "Install it with: pip install tracesite\n"
     )
 
@@ -213,7 +216,7 @@ def test_sdk_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> 
     assert run([python, "-c", agent], tmp_path)[:2] == (0, "")
     code, out, err = run([command, "status", "--spool", "spool"], tmp_path)
     assert (code, out[:46], err) == (1, "http://127.0.0.1:9, key ts_key...: 2 events wa", "")
-    assert run([command], tmp_path)[1].startswith("usage: tracesite [-h] status|drain")
+    assert run([command], tmp_path) == (0, f"Commands of the SDK, each with --help: {OF_THE_SDK}\n", "")
 
     _, _, err = run([python, "-c", "import tracesite_sdk.langchain"], tmp_path)
     assert err.endswith("tracesite_sdk.langchain needs langchain-core: pip install langchain-core.\n")
@@ -222,11 +225,19 @@ def test_sdk_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> 
     assert err.endswith("tracesite_sdk.openai_agents needs openai-agents: pip install openai-agents.\n")
 
 
+def test_sdk_has_its_skill(command: Path, tmp_path: Path) -> None:
+    code, out, err = run([command, "skill"], tmp_path)
+    assert (code, out.splitlines()[:2], err) == (0, ["---", "name: tracesite"], "")
+
+    settings = {"TRACESITE_URL": "http://127.0.0.1:9", "TRACESITE_KEY": "ts_key"}
+    assert run([command, "failures"], tmp_path, **settings)[0] == 3
+
+
 def test_command_of_the_sdk_runs_where_the_server_is(server_command: Path, tmp_path: Path) -> None:
     code, out, err = run([server_command, "status", "--spool", "spool"], tmp_path)
     assert (code, out, err) == (0, "No events wait.\n", "")
     assert run([server_command, "help"], tmp_path)[1].startswith(
-        "Commands of the SDK, each with --help: status, drain\n"
+        f"Commands of the SDK, each with --help: {OF_THE_SDK}\n"
     )
 
 
