@@ -12,7 +12,7 @@ transcripts/     what all transcripts share
 normalize/       one form for what producers send in many, then redaction
 records/         one immutable struct for each thing that a run is made of
 redaction/       secrets in plain values
-reading/         commands that read a server
+reading/         commands that read a server, and `tracesite mcp`
 __main__.py      the command `tracesite`; waiting_events.py: its `status` and `drain`
 
 The names below are loaded when they are first used, because the server, which takes only records and formats, would otherwise

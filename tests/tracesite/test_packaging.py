@@ -21,7 +21,7 @@ from sdk.tests.paths import ROOT
 
 pytestmark = pytest.mark.system
 
-OF_THE_SDK = "status, drain, failures, show, diff, errors, search, tools, cost, login, skill"
+OF_THE_SDK = "status, drain, failures, show, diff, errors, search, tools, cost, login, skill, mcp"
 """Its commands."""
 
 APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
@@ -183,7 +183,7 @@ def test_sdk_imports_without_other_packages(sdk: Distribution, tmp_path: Path) -
     with zipfile.ZipFile(sdk.wheel) as archive:
         archive.extractall(tmp_path)
     needs_others = {"tracesite_sdk.langchain", "tracesite_sdk.openai_agents", "tracesite_sdk.pytest_plugin"}
-    needs_others |= {"tracesite_sdk.recorder.snapshots.langchain_messages"}
+    needs_others |= {"tracesite_sdk.recorder.snapshots.langchain_messages", "tracesite_sdk.reading.mcp_bridge"}
     paths = [Path(name) for name in sdk.modules if name.endswith(".py")]
     modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths} - needs_others
     assert "tracesite_sdk.recorder.recording" in modules
@@ -225,11 +225,15 @@ def test_sdk_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> 
     assert err.endswith("tracesite_sdk.openai_agents needs openai-agents: pip install openai-agents.\n")
 
 
-def test_sdk_has_its_skill(command: Path, tmp_path: Path) -> None:
+def test_sdk_has_its_skill_and_names_the_extra_of_mcp(command: Path, tmp_path: Path) -> None:
     code, out, err = run([command, "skill"], tmp_path)
     assert (code, out.splitlines()[:2], err) == (0, ["---", "name: tracesite"], "")
 
     settings = {"TRACESITE_URL": "http://127.0.0.1:9", "TRACESITE_KEY": "ts_key"}
+    code, out, err = run([command, "mcp"], tmp_path, **settings)
+    assert (code, out) == (3, "")
+    assert err == "tracesite: tracesite mcp needs the package mcp: pip install 'tracesite-sdk[mcp]'\n"
+
     assert run([command, "failures"], tmp_path, **settings)[0] == 3
 
 

@@ -132,12 +132,15 @@ def test_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch, run: Run)
     assert err.startswith(f"tracesite: {url} does not respond: ")
 
 
+@pytest.mark.parametrize("command", ["cost", "mcp"])
 @pytest.mark.parametrize("key", ["", "ts_ä", "ts_a\nts_b"])
 def test_key_that_cannot_be_sent_is_not_shown(
-    key: str, server: FakeTracesite, run: Run, monkeypatch: pytest.MonkeyPatch
+    key: str, command: str, server: FakeTracesite, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if command == "mcp":
+        pytest.importorskip("mcp")
     monkeypatch.setenv("TRACESITE_KEY", key)
-    code, out, err = run("cost")
+    code, out, err = run(command)
     assert (code, out, "API key" in err, "ts_a" in err, err.count("\n")) == (3, "", True, False, 1)
     assert server.requests == []
 
@@ -169,6 +172,7 @@ def test_safe_address_is_taken(url: str) -> None:
         ("search", "terms"),
         ("failures --too x", "--too"),
         ("failures --api-key ts_x", "--api-key"),
+        ("mcp --config emacs", "invalid choice"),
     ],
 )
 def test_wrong_usage_is_one_line(typed: str, reason: str, server: FakeTracesite, run: Run) -> None:

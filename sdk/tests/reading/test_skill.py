@@ -11,7 +11,7 @@ from tracesite_sdk.reading.commands import COMMANDS, parsed, parsers, question
 
 from .conftest import Run
 
-READING = set(COMMANDS) - {"login", "skill"}
+READING = set(COMMANDS) - {"login", "skill", "mcp"}
 
 
 @pytest.fixture

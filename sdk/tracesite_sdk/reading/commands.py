@@ -1,4 +1,4 @@
-"""The commands `tracesite failures`, `show`, `diff`, `errors`, `search`, `tools` and `cost`, and `login` and `skill`.
+"""The commands `tracesite failures`, `show`, `diff`, `errors`, `search`, `tools` and `cost`, and `login`, `skill` and `mcp`.
 
 Thin clients: the server checks the values of options, and its answer is printed as it comes.
 """
@@ -17,6 +17,7 @@ from importlib.resources import files
 from typing import Any, NoReturn
 
 from .client import FOUND, NO_ACCESS, NOTHING, WRONG, Failed, ask, check_address, chosen_profile
+from .mcp_configs import CLIENTS, config_of
 from .profiles import NoProfile, Profile, save
 from .terminal import folded, harmless, harmless_json, one_line
 
@@ -168,6 +169,8 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
         made[name].add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     command("login", "save an address and a key as a profile; both are asked for")
     command("skill", "print a SKILL.md for coding agents: save it as tracesite/SKILL.md in their folder of skills")
+    mcp = command("mcp", "serve the tools of the server by MCP on standard input and output; needs tracesite-sdk[mcp]")
+    mcp.add_argument("--config", choices=CLIENTS, help="print instead what to paste into the settings of this client")
     for name in set(made) - {"skill"}:
         made[name].add_argument("--profile", metavar="NAME", help="a profile of `tracesite login`")
     return made
@@ -188,6 +191,12 @@ def _run(command: str, options: argparse.Namespace, parser: argparse.ArgumentPar
             return _login(options.profile)
         case "skill":
             return _print(files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8"))
+        case "mcp" if options.config:
+            text, place = config_of(options.config, chosen_profile(options.profile).url)
+            sys.stderr.write(f"# {place}\n")
+            return _print(text)
+        case "mcp":
+            return _bridge(options.profile)
     answer, parameters = question(command, options, parser)
     try:
         found = ask(chosen_profile(options.profile), answer, parameters)
@@ -256,6 +265,16 @@ def _login(name: str | None) -> int:
         raise Failed(NO_ACCESS, str(refused)) from refused
     except OSError as error:
         raise Failed(NO_ACCESS, f"{error.filename} cannot be written: {error.strerror}.") from error
+    return FOUND
+
+
+def _bridge(profile: str | None) -> int:
+    try:
+        # Imported only here, because it takes a second.
+        from .mcp_bridge import serve
+    except ImportError as missing:
+        raise Failed(NO_ACCESS, str(missing)) from missing
+    serve(chosen_profile(profile))
     return FOUND
 
 
