@@ -13,11 +13,6 @@ from tracesite_sdk.reading.commands import FILTERS, parsed, parsers, question
 UUID = "0199a1b2-0000-7000-8000-000000000000"
 POSITIONAL = {"errors": {"group", "call"}, "search": {"q"}, "tools": {"tool"}}
 ANSWER_OF = {"errors": "error_group"}
-NOT_YET = pytest.mark.xfail(
-    strict=True,
-    raises=(SystemExit, AssertionError),
-    reason="Hint.text names steps and calls without a run as runs, and does not join a value that begins with a dash",
-)
 
 
 @pytest.mark.parametrize("command", FILTERS)
@@ -32,15 +27,15 @@ def test_options_are_the_parameters_of_the_answer(command: str) -> None:
         Hint("failures", {"tool": "NAME", "created_before": "2026-03-01T12:00:00.000001Z"}),
         Hint("outline", {"run": UUID, "begin": 40}),
         Hint("step", {"run": UUID, "step": "3"}),
-        pytest.param(Hint("step", {"step": UUID, "part": "thought", "begin": 4000}), marks=NOT_YET),
+        Hint("step", {"step": UUID, "part": "thought", "begin": 4000}),
         Hint("call", {"run": "weather 1", "call": "3/0"}),
-        pytest.param(Hint("call", {"call": UUID, "part": "output", "begin": 4000}), marks=NOT_YET),
+        Hint("call", {"call": UUID, "part": "output", "begin": 4000}),
         Hint("compare", {"run": UUID}),
         Hint("compare", {"run": UUID, "other": UUID}),
         Hint("error_group", {"group": UUID, "tool": "NAME"}),
         Hint("error_group", {"call": UUID}),
         Hint("search", {"q": 'refund "connection refused" -retry', "cursor": "abc"}),
-        pytest.param(Hint("failures", {"agent": "-planner"}), marks=NOT_YET),
+        Hint("failures", {"agent": "-planner"}),
         Hint("tools", {"tool": "get weather", "status": "error"}),
         Hint("cost", {"group_by": "day"}),
     ],

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import takewhile
 from string import Formatter
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
@@ -62,10 +63,13 @@ class Hint:
         if dialect == "tools":
             return f"{_TOOLS.get(self.answer, self.answer)}({', '.join(f'{name}={value}' for name, value in given.items())})"
         command, positional = _COMMANDS[self.answer]
-        words = ["tracesite", command, *(shlex.quote(str(given.pop(name))) for name in positional if name in given)]
+        # A step or call without its run has a name, because its ID alone would be that of a run.
+        first = list(takewhile(given.__contains__, positional))
+        words = ["tracesite", command, *(shlex.quote(str(given.pop(name))) for name in first)]
         for name, value in given.items():
             for one in value if isinstance(value, list) else [value]:
-                words += [f"--{name.replace('_', '-')}", shlex.quote(str(one))]
+                joint = "=" if str(one).startswith("-") else " "
+                words.append(f"--{name.replace('_', '-')}{joint}{shlex.quote(str(one))}")
         return " ".join(words)
 
 
