@@ -28,10 +28,11 @@ def main() -> None:
     if [command] in _HELP:
         sys.stdout.write(f"{_NAMES}\n")
         return
-    sys.exit(
+    sys.stderr.write(
         f"`{command}` is not a command of the SDK: {', '.join(_OWN)} are. "
-        "The server, which has the others, is not installed. Install it with: pip install tracesite"
+        "The server, which has the others, is not installed. Install it with: pip install tracesite\n"
     )
+    sys.exit(2)
 
 
 if __name__ == "__main__":

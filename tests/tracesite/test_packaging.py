@@ -232,7 +232,7 @@ def test_sdk_has_its_skill_and_names_the_extra_of_mcp(command: Path, tmp_path: P
     settings = {"TRACESITE_URL": "http://127.0.0.1:9", "TRACESITE_KEY": "ts_key"}
     code, out, err = run([command, "mcp"], tmp_path, **settings)
     assert (code, out) == (3, "")
-    assert err == "tracesite: tracesite mcp needs the package mcp: pip install 'tracesite-sdk[mcp]'\n"
+    assert err == "tracesite: tracesite mcp needs the package mcp: pip install 'mcp>=2.3,<3'\n"
 
     assert run([command, "failures"], tmp_path, **settings)[0] == 3
 

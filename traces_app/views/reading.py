@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +40,8 @@ from .viewset import TraceViewSet
 RESULT_COUNT = "Tracesite-Result-Count"
 """The header with the number of things that were found."""
 MOST_BEGIN = 10_000_000
+SHORTEST_GROUP = 6
+"""Digits of the id of a group of errors."""
 BYTES_OF_HIT = 160
 """About as long is a line of a search."""
 
@@ -58,7 +60,9 @@ HINTS = _parameter("hints", "How the answer names what to read next. Default: pa
 OF_ALL = ("max_tokens", "format", "hints", "project")
 _OF_ALL = [MAX_TOKENS, FORM, HINTS, openapi.PROJECT]
 RUN = _parameter("run", "A run: its ID or external ID; of a session its newest run.", required=True)
-BEGIN = _parameter("begin", "Where to go on: a number from an earlier answer.", {"type": "integer", "minimum": 0})
+BEGIN = _parameter(
+    "begin", "Where to go on: the number of a line, or with `part` of a character.", {"type": "integer", "minimum": 0}
+)
 
 
 def _part(names: Any) -> OpenApiParameter:
@@ -155,7 +159,7 @@ class ReadingViewSet(TraceViewSet):
         """
         db, scope = database(request), requested_scope(request)
         check_parameters(request.query_params, (*_names("step"), *OF_ALL))
-        part, begin = _one_of(request, "part", node.TEXTS_OF_STEP), _begin(request)
+        part, begin = _part_of(request, node.TEXTS_OF_STEP)
         step = find_step(db, scope, request.query_params.get("run", ""), _required(request, "step"))
         return _answer(request, node.step_answer(db, step, part, begin))
 
@@ -167,7 +171,7 @@ class ReadingViewSet(TraceViewSet):
         """
         db, scope = database(request), requested_scope(request)
         check_parameters(request.query_params, (*_names("call"), *OF_ALL))
-        part, begin = _one_of(request, "part", node.TEXTS_OF_CALL), _begin(request)
+        part, begin = _part_of(request, node.TEXTS_OF_CALL)
         call = find_call(db, scope, request.query_params.get("run", ""), _required(request, "call"))
         return _answer(request, node.call_answer(db, call, part, begin))
 
@@ -194,8 +198,11 @@ class ReadingViewSet(TraceViewSet):
         if call := given.get("call"):
             found = find_call(database(request), requested_scope(request), "", call)
             group = group_of_call(database(request), found.pk) or ""
-        if not group:
-            raise InvalidInput(_("Give the ID of a group of errors, or of a failed call."), field="group")
+        if len(group) < SHORTEST_GROUP:
+            raise InvalidInput(
+                _("Give the ID of a group of errors, at least six of its digits, or that of a failed call."),
+                field="group",
+            )
         session, readable = named_session(request, readable)
         rows = readable.rows(lambda db, scope: filters.found(db, scope, session))
         return _answer(request, error_group.error_group(rows, group, since))
@@ -280,6 +287,14 @@ def _one_of(request: Request, name: str, allowed: Any) -> str:
 
 def _begin(request: Request) -> int:
     return whole_number(request.query_params, "begin", 0, at_most=MOST_BEGIN)
+
+
+def _part_of(request: Request, texts: Collection[str]) -> tuple[str, int]:
+    """Return the text that is asked for, "" for all, and the character that it begins with."""
+    part, begin = _one_of(request, "part", texts), _begin(request)
+    if begin and not part:
+        raise InvalidInput(_("Give the part that is to begin there, too."), field="begin")
+    return part, begin
 
 
 def _max_tokens(request: Request) -> int:

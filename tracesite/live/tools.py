@@ -44,7 +44,7 @@ class Tools:
             if (origin := headers.get("origin")) and not admission.is_our_origin(origin, headers.get("host", "")):
                 raise NotPermitted(_("Requests from other websites are not allowed."), code="foreign_origin")
             if scope["method"] != "POST":
-                raise MethodNotAllowed(headers={"Allow": "POST"})
+                raise MethodNotAllowed(_("Clients of MCP use POST here."), headers={"Allow": "POST"})
             token = bearer_in(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
             if not token:
                 raise NotAuthenticated(_("An API key is required: Authorization: Bearer KEY."))

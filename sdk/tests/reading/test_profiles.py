@@ -50,7 +50,11 @@ def test_environment_comes_first_unless_a_profile_is_named(monkeypatch: pytest.M
 def test_saved_key_goes_to_no_other_address(server: FakeTracesite, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     save(None, FIRST)
     monkeypatch.delenv("TRACESITE_KEY")
-    assert run("failures") == (3, "", "tracesite: The API key is missing: set TRACESITE_KEY, or run: tracesite login\n")
+    assert run("failures") == (
+        3,
+        "",
+        "tracesite: The API key is missing: set TRACESITE_KEY. A key that `tracesite login` saved does not go to the address of TRACESITE_URL.\n",
+    )
     assert server.requests == []
 
 

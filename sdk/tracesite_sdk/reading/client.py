@@ -11,7 +11,7 @@ import msgspec
 
 from tracesite_sdk.recorder.delivery.transport import LOOPBACK, NoAnswer, Server, parsed_address
 
-from .profiles import KEY, NoProfile, Profile, profile
+from .profiles import KEY, URL, NoProfile, Profile, profile
 
 FOUND, NOTHING, WRONG, NO_ACCESS = 0, 1, 2, 3
 """Exit statuses."""
@@ -71,7 +71,10 @@ def check_address(url: str) -> None:
 def connection(of: Profile) -> Server:
     """Return what makes requests, before it makes one. Raise Failed for a key that is missing or does not fit into a header."""
     if not of.key:
-        raise Failed(NO_ACCESS, f"The API key is missing: set {KEY}, or run: tracesite login")
+        raise Failed(
+            NO_ACCESS,
+            f"The API key is missing: set {KEY}. A key that `tracesite login` saved does not go to the address of {URL}.",
+        )
     try:
         return Server(
             of.url, of.key, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, user_agent="tracesite-cli"

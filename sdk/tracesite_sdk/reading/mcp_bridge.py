@@ -39,7 +39,7 @@ try:
         JSONRPCResponse,
     )
 except ImportError as error:
-    raise ImportError("tracesite mcp needs the package mcp: pip install 'tracesite-sdk[mcp]'") from error
+    raise ImportError("tracesite mcp needs the package mcp: pip install 'mcp>=2.3,<3'") from error
 
 _TIMEOUT = httpx2.Timeout(30, read=300)
 

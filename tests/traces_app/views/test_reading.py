@@ -102,6 +102,40 @@ def test_equal_calls_and_equal_failures_have_one_line(viewer: Caller, project: P
     assert "1/0 `send` · `timeout` · 2 times, last 2/0" in others
 
 
+def test_steps_that_repeat_have_the_lines_of_the_first(viewer: Caller, project: Project) -> None:
+    steps = [{"iteration": number, "thought": "Not yet.", "tool_calls": [call("poll")]} for number in range(30)]
+    steps += [{"iteration": 30, "thought": "Done.", "tool_calls": [call("send")]}]
+    lines = section(read(viewer, "outline", run=run_of(project, "waiting", *steps)), "Steps and calls")
+    assert lines == [
+        "- 0 step · `Not yet.` · 30 times alike, the last 29",
+        "  - 0/0 `poll` · `poll is done`",
+        "- 30 step · `Done.`",
+        "  - 30/0 `send` · `send is done`",
+    ]
+
+
+def test_call_without_a_result_is_no_wait_of_a_run_that_is_over(viewer: Caller, project: Project) -> None:
+    run = run_of(project, "over", {"iteration": 0, "tool_calls": [{"name": "approve"}]})
+    assert section(read(viewer, "outline", run=run), "Calls that never") == ["- 0/0 `approve` · no result"]
+
+
+def test_part_that_is_empty_is_said(viewer: Caller, weather: SessionOutcome) -> None:
+    found = viewer.get("read/call/", run="a1", call="0/1", part="output")
+    assert (found.json["found"], found.json["facts"]["empty_part"]) == (0, "output")
+
+
+def test_search_has_one_line_for_each_place_and_the_status_of_calls(viewer: Caller, weather: SessionOutcome) -> None:
+    lines = viewer.get("read/search/", q="unknown know").json["sections"][0]["lines"]
+    assert [(one["kind"], one["status"], one["data"]["tool"]) for one in lines] == [("call", "error", "get_weather")]
+    assert "Try fewer" in viewer.get("read/search/", q="nothing at all").json["facts"]["advice"]
+
+
+def test_external_id_of_several_messages_asks_for_the_run(viewer: Caller, project: Project) -> None:
+    for name in ("one", "two"):
+        store(project, question(), answer(), external_id=name)
+    assert viewer.get("read/outline/", run="a1").error == (409, "ambiguous_message", "run")
+
+
 def test_outline_names_waits_and_what_took_long(viewer: Caller, project: Project) -> None:
     begin = timezone.now() - timedelta(minutes=10)
 
@@ -114,8 +148,8 @@ def test_outline_names_waits_and_what_took_long(viewer: Caller, project: Project
         {"iteration": 2, "thought": "Wait.", "tool_calls": [{"name": "approve"}]},
     ]
     text = read(viewer, "outline", run=run_of(project, "slow", *steps, is_completed=False))
-    assert "- nothing ran for 1 min 0 s before 1/0" in section(text, "Waits")
-    assert "- 2/0 `approve` · no result yet" in section(text, "Waits")
+    assert section(text, "Times in which nothing ran") == ["- 1 min 0 s before 1/0"]
+    assert section(text, "It waits for") == ["- 2/0 `approve` · no result yet"]
     assert section(text, "What took longest")[0] == "- 1/0 `load` · `load is done` · 20.0 s · bottleneck"
 
 
@@ -272,7 +306,7 @@ def test_search_goes_on_where_it_stopped(viewer: Caller, project: Project) -> No
 
 def test_tools_and_cost_add_up(viewer: Caller, weather: SessionOutcome) -> None:
     text = read(viewer, "tools", created_after=LONG_AGO)
-    assert section(text, "Tools")[0].startswith("- `get_weather` · calls: 2 · failed: 1 (50.0%) · p50 12 ms")
+    assert section(text, "Tools")[0].startswith("- `get_weather` · calls: 2 · failed: 1 of 2 (50.0%) · p50 12 ms")
     one = read(viewer, "tools", created_after=LONG_AGO, tool="search")
     assert "`Atlantis`" in section(one, "Slowest calls")[0] or '"Atlantis"' in section(one, "Slowest calls")[0]
     assert "cost" not in section(read(viewer, "cost", created_after=LONG_AGO), "By model")
@@ -289,6 +323,8 @@ def test_tools_and_cost_add_up(viewer: Caller, weather: SessionOutcome) -> None:
         ("outline/?run=weather&hints=none", "hints"),
         ("outline/?run=weather&id=1", "id"),
         ("step/?step=0&part=output", "part"),
+        ("call/?run=a1&call=0/0&begin=5", "begin"),
+        ("error-group/?group=abc", "group"),
         ("call/", "call"),
         ("search/", "q"),
         ("search/?q=abc&cursor=x", "cursor"),
@@ -456,7 +492,7 @@ def test_hint_keeps_the_filters(viewer: Caller, project: Project) -> None:
         run_of(project, f"run-{number}", {"tool_calls": [call("find", "lost")]})
     given = {"created_after": LONG_AGO, "tool": ["find", "look"], "max_tokens": 1_000}
     for hints, expected in (
-        ("tools", r"find_failures\(.*tool=\['find', 'look'\].*created_before=2026-03-01T"),
+        ("tools", r'find_failures\(.*tool=\["find","look"\].*created_before=2026-03-01T'),
         ("paths", r"/api/v1/read/failures/\?.*tool=find&tool=look.*created_before=2026-03-01T"),
         ("commands", r"tracesite failures .*--tool find --tool look .*--created-before 2026-03-01T"),
     ):

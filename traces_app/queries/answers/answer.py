@@ -41,6 +41,13 @@ DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 _BYTES_AROUND = 80
 """Of a section: its title, the fences of its text, and the words about what is left out."""
 _BACKTICKS = re.compile("`+")
+_WORD = re.compile(r"[\w.:+/=-]+")
+
+
+def _argument(value: Any) -> str:
+    """Return a value as JSON, but without the quotes of a word."""
+    text = value if isinstance(value, list) else str(value)
+    return text if isinstance(text, str) and _WORD.fullmatch(text) else msgspec.json.encode(text).decode()
 
 
 class Data(str):
@@ -56,12 +63,14 @@ class Hint:
     answer: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def text(self, dialect: Dialect) -> str:
+    def text(self, dialect: Dialect, form: Form = "json") -> str:
+        """Return it in a dialect, for a reader of this form, as the default form of the API is JSON."""
         given = {name: value for name, value in self.parameters.items() if value not in (None, "")}
         if dialect == "paths":
-            return f"/api/v1/read/{self.answer.replace('_', '-')}/?{urlencode(given, doseq=True)}"
+            query = urlencode(given | ({} if form == "json" else {"format": form}), doseq=True)
+            return f"/api/v1/read/{self.answer.replace('_', '-')}/?{query}"
         if dialect == "tools":
-            return f"{_TOOLS.get(self.answer, self.answer)}({', '.join(f'{name}={value}' for name, value in given.items())})"
+            return f"{_TOOLS.get(self.answer, self.answer)}({', '.join(f'{name}={_argument(value)}' for name, value in given.items())})"
         command, positional = _COMMANDS[self.answer]
         # A step or call without its run has a name, because its ID alone would be that of a run.
         first = list(takewhile(given.__contains__, positional))
@@ -249,7 +258,7 @@ def _bullet(one: Line) -> str:
 
 def _section(fitted: _Fitted, dialect: Dialect) -> str:
     section, hint = fitted.section, fitted.section.more
-    how = "" if hint is None else f": {code(hint.text(dialect))}"
+    how = "" if hint is None else f": {code(hint.text(dialect, 'markdown'))}"
     title = f"\n## {section.title}\n\n"
     if section.text is None:
         counted = f"{fitted.left_out:,} " if fitted.left_out else ""
@@ -310,7 +319,7 @@ def _room(max_tokens: int, head: int, sections: Sequence[Section], dialect: Dial
 def _longest_hint(section: Section, dialect: Dialect) -> int:
     hints = [section.rest, *(one.resume for one in section.lines)]
     hints += [] if section.more is None else [_next(section.more, 10**9)]
-    return max((len(hint.text(dialect).encode()) for hint in hints if hint is not None), default=0)
+    return max((len(hint.text(dialect, "markdown").encode()) for hint in hints if hint is not None), default=0)
 
 
 def _fit(sections: Sequence[Section], sizes: Sequence[Sequence[int]], room: int) -> list[_Fitted]:

@@ -19,7 +19,7 @@ from traces_app.queries.questions import last_good_run
 from traces_app.queries.runs.listed import ListedRun
 from traces_app.queries.runs.outline import RowWords, read_words
 
-from .answer import Answer, Data, Hint, Line, Section, line
+from .answer import MOST_TOKENS, Answer, Data, Hint, Line, Section, line
 from .runs import find_run, listed
 
 PAIRS_READ = 300
@@ -39,7 +39,7 @@ def compare(db: Database, scope: ProjectScope, name: str, other_name: str) -> An
         good = last_good_run(db, run)
         if good is None:
             raise NotFound(
-                _("No other run answered the same question well. Name the run to compare with."),
+                _("There is no good run of the same question. Name the run to compare with."),
                 code="no_good_run",
                 field="other",
             )
@@ -81,7 +81,7 @@ def compare(db: Database, scope: ProjectScope, name: str, other_name: str) -> An
                 title="What followed",
                 lines=[one for pair in after[:PAIRS_READ] for one in _lines(pair, words)],
                 total=None if len(after) <= PAIRS_READ else 2 * len(after),
-                more=Hint("outline", {"run": run.pk}),
+                more=Hint("compare", {"run": run.pk, "other": other.pk, "max_tokens": MOST_TOKENS}),
             ),
         ],
         page=_page(run.pk, other.pk),

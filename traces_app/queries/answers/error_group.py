@@ -7,7 +7,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
-from access_app.errors import NotFound
+from access_app.errors import InvalidInput, NotFound
 from access_app.readable import ReadableRows
 from messages_app.sql.pagination import ListRows
 from traces_app.queries.error_groups import end_users, error_groups, first_calls, newest_calls
@@ -26,8 +26,9 @@ DAYS = 30
 
 
 def error_group(rows: ReadableRows[ListRows], key: str, since: str) -> Answer:
-    """Return a group of the failed calls. Raise NotFound, and InvalidInput if reading takes too long."""
-    found = error_groups(rows, "count", 1, keep=lambda group, _last: group == key)
+    """Return the group of the failed calls whose id begins so. Raise NotFound, and InvalidInput if several do, or if reading takes too
+    long."""
+    found = error_groups(rows, "count", 2, keep=lambda group, _last: group.startswith(key), marks_new=False)
     if not found.groups:
         raise NotFound(
             _("No failed call since %(since)s has an error of this group. Give an earlier created_after.")
@@ -35,6 +36,8 @@ def error_group(rows: ReadableRows[ListRows], key: str, since: str) -> Answer:
             code="group_not_found",
             field="group",
         )
+    if len(found.groups) > 1:
+        raise InvalidInput(_("Several groups of errors begin with these digits. Give more of them."), field="group")
     (group,) = found.groups
     firsts, first_since = first_calls(rows, found)
     db = Database.of_row(group.example)
@@ -49,7 +52,7 @@ def error_group(rows: ReadableRows[ListRows], key: str, since: str) -> Answer:
     return Answer(
         title="Error group",
         head=[
-            line("{error}", "{change}", error=Data(group.pattern), change=group.change),
+            line("{error}", error=Data(group.pattern)),
             line(
                 *("failed calls since {since}: {call_count}", "last {last_seen_at}", "first {first_seen_at}"),
                 "calls before {read_from} were not read",

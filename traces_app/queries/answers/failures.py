@@ -29,12 +29,14 @@ _ORDER = ("new", "rising", "steady")
 def failures(
     calls: ReadableRows[ListRows], runs: ReadableRows[ListRows], since: str, kept: Mapping[str, Any]
 ) -> Answer:
-    """Return the groups of failed calls, and the newest of the runs, which failed. `kept` are the parameters of these rows.
+    """Return the groups of failed calls, and the newest of the runs, which failed. `kept` are the parameters of these rows: what is new
+    or rising among some of the calls only is not said, because it need not be so among all.
 
     Raise InvalidInput if reading takes too long.
     """
-    found = error_groups(calls, "count", GROUPS_READ)
-    groups = sorted(found.groups, key=lambda group: _ORDER.index(group.change))
+    is_all = not kept.keys() - {"created_after", "created_before"}
+    found = error_groups(calls, "count", GROUPS_READ, marks_new=is_all)
+    groups = sorted(found.groups, key=lambda group: _ORDER.index(group.change)) if is_all else found.groups
     keys = runs.keys(newest_first=True, limit=RUNS_READ + 1)
     listed = runs.read(keys[:RUNS_READ], _read)
     # Those of the last seconds may not be decided yet.
@@ -53,7 +55,7 @@ def failures(
         sections=[
             Section(
                 title="Groups of errors",
-                lines=[line_of_group(group) for group in groups],
+                lines=[line_of_group(group, says_change=is_all) for group in groups],
                 total=found.group_count,
                 share=0.6,
                 more=Hint("failures", {**kept, "max_tokens": MOST_TOKENS}),
@@ -78,7 +80,7 @@ def _before(run: ListedRun, kept: Mapping[str, Any]) -> Hint:
     return Hint("failures", {**kept, "created_before": instant_text(run.run.created_at + timedelta(microseconds=1))})
 
 
-def line_of_group(group: Group) -> Line:
+def line_of_group(group: Group, *, says_change: bool) -> Line:
     return line(
         *(
             "{tools}",
@@ -92,7 +94,7 @@ def line_of_group(group: Group) -> Line:
         tools=Data(", ".join(tool.name for tool, _calls in group.tools[:3])),
         error=Data(group.pattern),
         call_count=group.calls,
-        change=group.change,
+        change=group.change if says_change else None,
         last_seen_at=group.last_at,
         group=group.id,
         call=str(group.example.pk),

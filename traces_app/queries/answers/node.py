@@ -14,7 +14,7 @@ from traces_app.queries.error_groups import group_of_call
 from traces_app.queries.runs.outline import read_words, step_number
 from tracesite_sdk.normalize import pricing
 
-from .answer import Answer, Data, Hint, Section, line
+from .answer import Answer, Data, Hint, Line, Section, line
 from .runs import page_of
 
 CHARACTERS_READ = 200_000
@@ -103,8 +103,10 @@ def step_answer(db: Database, step: AgentStep, part: str, begin: int) -> Answer:
                 run=str(step.message_id),
                 started_at=step.timestamp,
             ),
+            _nothing(texts, part, begin),
         ],
         sections=texts if part else [of_calls, *texts],
+        found=1 if texts or not part else 0,
         page=page_of(step.message_id, step.pk),
     )
 
@@ -112,6 +114,8 @@ def step_answer(db: Database, step: AgentStep, part: str, begin: int) -> Answer:
 def call_answer(db: Database, call: ToolCall, part: str, begin: int) -> Answer:
     """Return a call with its error, arguments and result; with `part` only that text, from its character `begin` on."""
     group = group_of_call(db, call.pk)
+    more = Hint("call", {"call": call.pk})
+    texts = text_sections(db, call, (part,) if part else tuple(TEXTS_OF_CALL), begin, more)
     return Answer(
         title="Call",
         head=[
@@ -132,12 +136,18 @@ def call_answer(db: Database, call: ToolCall, part: str, begin: int) -> Answer:
                 call_id=Data(call.call_id),
             ),
             line("equal errors: group {group}", group=group),
+            _nothing(texts, part, begin),
         ],
-        sections=text_sections(
-            db, call, (part,) if part else tuple(TEXTS_OF_CALL), begin, Hint("call", {"call": call.pk})
-        ),
+        sections=texts,
+        found=1 if texts or not part else 0,
         page=page_of(call.message_id, call.pk),
     )
+
+
+def _nothing(texts: Sequence[Section], part: str, begin: int) -> Line:
+    """Say that a part is empty, or has nothing more."""
+    is_empty = part and not texts
+    return line("no {empty_part} from character {begin} on", empty_part=part if is_empty else None, begin=begin)
 
 
 def text_sections(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
 from uuid import UUID
 
 from access_app.db import Database
@@ -38,10 +41,11 @@ def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens
     rows = read_runs(db, [run.pk])[run.pk]
     whole = outline_of(rows, {}, is_whole=True)
     shown = _lines_of(whole)
-    steps, most = shown[begin:], BYTES_OF_TOKEN * max_tokens // LINE_BYTES
-    if len(steps) > most:
-        # Whoever reads on does so in order.
-        steps = steps[:most] if begin else [*steps[: most // 2], *steps[-most // 2 :]]
+    most = BYTES_OF_TOKEN * max_tokens // LINE_BYTES
+    # Whoever reads on does so in order.
+    first = range(begin, min(begin + most, len(shown))) if begin else range(min(most, len(shown)) // 2)
+    last = range(0) if begin else range(max(len(first), len(shown) - most + len(first)), len(shown))
+    steps = [shown[place] for place in (*first, *last)]
     failed = [row for row, status in enumerate(whole.statuses) if status == _ERROR]
     pending = [row for row, status in enumerate(whole.statuses) if status == _PENDING]
     told = failed if len(failed) <= FAILURES_READ else [*failed[: FAILURES_READ // 2], *failed[-FAILURES_READ // 2 :]]
@@ -49,15 +53,20 @@ def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens
     gaps = [] if begin else _gaps(whole)
     wanted = {*steps, *([] if begin else (*told, *pending[:LONGEST_SHOWN], *path, *(row for row, _took in gaps)))}
     tell = _Teller(db, run, rows, whole, wanted)
+    # What lies between two parts of a longer run is not known to be like them.
+    is_cut = len(steps) < len(shown) - begin
+    parts = [first, last] if is_cut else [range(begin, len(shown))]
+    folded = [
+        list(_folded([replace(tell.line(shown[place]), resume=_from(run, place)) for place in part])) for part in parts
+    ]
+    lines = [one for part in folded for one in part]
     sections = [
         Section(
             title="Steps and calls",
-            lines=[tell.line(row) for row in steps],
-            total=len(shown) - begin,
-            begin=begin,
-            more=Hint("outline", {"run": run.pk}),
-            is_paged=True,
-            gap=None if begin else len(steps) // 2,
+            lines=lines,
+            total=len(lines) + len(shown) - begin - len(steps),
+            more=_from(run, begin + len(first)),
+            gap=None if begin else len(folded[0]) if is_cut else len(lines) // 2,
         )
     ]
     decided_by = _decided_by(db, run, rows)
@@ -71,15 +80,15 @@ def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens
                 share=0.5,
             ),
             Section(
-                title="Waits",
-                lines=[
-                    *(tell.line(row, flat=True) for row in pending[:LONGEST_SHOWN]),
-                    *(
-                        line("nothing ran for {gap_ms} before {number}", gap_ms=took, number=tell.number(row))
-                        for row, took in gaps
-                    ),
-                ],
-                total=len(pending) + len(gaps) if len(pending) > LONGEST_SHOWN else None,
+                # A run that is over waits for nothing.
+                title="Calls that never got a result" if run.is_completed else "It waits for",
+                lines=[tell.line(row, flat=True) for row in pending[:LONGEST_SHOWN]],
+                total=len(pending),
+                share=0.2,
+            ),
+            Section(
+                title="Times in which nothing ran",
+                lines=[line("{gap_ms} before {number}", gap_ms=took, number=tell.number(row)) for row, took in gaps],
                 share=0.2,
             ),
             Section(
@@ -104,6 +113,7 @@ class _Teller:
 
     def __init__(self, db: Database, run: Message, rows: RunRows, outline: Outline, wanted: Collection[int]) -> None:
         self._outline = outline
+        self._pending = "no result" if run.is_completed else "no result yet"
         keys = [outline.ids[row] for row in wanted]
         self._words: Mapping[str, RowWords] = read_words(db, keys, message_id=run.pk, **ids_below([run.pk]))
         calls = db.rows(ToolCall.with_deleted).filter(
@@ -145,7 +155,7 @@ class _Teller:
             agent="" if is_call else self.name(row),
             text=Data(words.text),
             repeats=outline.repeats.get(row),
-            state="failed" if status == _ERROR else "no result yet" if status == _PENDING else "",
+            state="failed" if status == _ERROR else self._pending if status == _PENDING else "",
             error=Data(words.error),
             result=Data(words.note),
             took_ms=outline.took(row),
@@ -166,6 +176,30 @@ class _Teller:
             mark="decided the outcome" if decided else "",
             call=str(self._outline.ids[first]),
         )
+
+
+def _from(run: Message, place: int) -> Hint:
+    return Hint("outline", {"run": run.pk, "begin": place})
+
+
+def _folded(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yield lines, of steps that follow each other and differ only in their numbers and durations those of the first one, with their
+    number."""
+    blocks: list[list[Line]] = []
+    for one in lines:
+        if one.depth == 0 or not blocks:
+            blocks.append([])
+        blocks[-1].append(one)
+    for _key, alike in groupby(blocks, key=lambda block: [(one.depth, _said(one)) for one in block]):
+        (head, *below), *others = alike
+        if others:
+            fields = {**head.fields, "blocks": len(others) + 1, "last_block": others[-1][0].fields["number"]}
+            head = replace(head, parts=[*head.parts, "{blocks} times alike, the last {last_block}"], fields=fields)
+        yield from (head, *below)
+
+
+def _said(one: Line) -> dict[str, Any]:
+    return {name: value for name, value in one.fields.items() if name not in ("number", "took_ms", "mark")}
 
 
 def _lines_of(outline: Outline) -> list[int]:

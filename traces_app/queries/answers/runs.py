@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
-from access_app.errors import NotFound
+from access_app.errors import Conflict, NotFound
 from access_app.visibility import ProjectScope
 from messages_app.models import Message
 from messages_app.queries import as_uuid, find_message
@@ -33,11 +33,15 @@ def find_run(db: Database, scope: ProjectScope, name: str) -> Message:
         found = find_message(db, scope, name, None)
         of_session, first = found.session_id, found.pk
         newest_first = False
-    except NotFound as missing:
+    except Conflict:
+        text = _("Several messages have this external id. Give the id of the run, or its session.")
+        raise Conflict(text, code="ambiguous_message", field="run") from None
+    except NotFound:
         try:
             of_session, first = find_session_here(db, scope, name, field="run").pk, UUID(int=0)
         except NotFound:
-            raise missing from None
+            text = _("There is no run, message or session with this id.")
+            raise NotFound(text, code="run_not_found", field="run") from None
         newest_first = True
     runs = db.rows(Message.objects).filter(session_id=of_session, pk__gte=first, role=Message.Role.ASSISTANT)
     run = runs.select_related("session").order_by("-pk" if newest_first else "pk").first()
@@ -109,7 +113,7 @@ def find_step(db: Database, scope: ProjectScope, run: str, step: str) -> AgentSt
         if found is not None:
             find_message(db, scope, str(found.message_id), None)
             return found  # type: ignore[no-any-return]
-    elif (number := _NUMBER.fullmatch(step)) and not number["position"]:
+    elif run and (number := _NUMBER.fullmatch(step)) and not number["position"]:
         message = find_run(db, scope, run)
         found = _step_of(rows, message.pk, number)
         if found is not None:

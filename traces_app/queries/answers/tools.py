@@ -17,6 +17,8 @@ from .answer import MOST_TOKENS, Answer, Data, Hint, Line, Section, line
 
 TOOLS_READ = 500
 DAYS = 7
+EXAMPLES_SHOWN = 5
+"""Of each kind."""
 
 
 def tools(
@@ -43,15 +45,15 @@ def tools(
     ]
     if is_one and found:
         for of_tool in rows.ask(keys[:1], lambda db, own: examples(db, int(own[0]), ids, which)):
+            parts = {
+                "Slowest calls": of_tool.slowest,
+                "Arguments that took most time": [one for one in of_tool.arguments if one.call_count > 1],
+                "Runs that waited longest for it": [one for one in of_tool.runs if one.call_count > 1],
+                "Equal calls in a run": of_tool.repeated,
+            }
             sections += [
-                Section(title="Slowest calls", lines=[_example(one) for one in of_tool.slowest], share=0.4),
-                Section(
-                    title="Arguments that took most time", lines=[_example(one) for one in of_tool.arguments], share=0.4
-                ),
-                Section(
-                    title="Runs that waited longest for it", lines=[_example(one) for one in of_tool.runs], share=0.5
-                ),
-                Section(title="Equal calls in a run", lines=[_example(one) for one in of_tool.repeated]),
+                Section(title=title, lines=[_example(one) for one in some[:EXAMPLES_SHOWN]], share=0.5)
+                for title, some in parts.items()
             ]
     return Answer(
         title="Tools",
@@ -64,11 +66,17 @@ def tools(
 def _line(tool: ToolStatistics) -> Line:
     rate = None if tool.error_rate is None else f"{tool.error_rate:.1%}"
     return line(
-        *("{tool}", "calls: {call_count}", "failed: {failure_count} ({failure_rate})", "open: {pending_count}"),
+        *(
+            "{tool}",
+            "calls: {call_count}",
+            "failed: {failure_count} of {finished_count} ({failure_rate})",
+            "open: {pending_count}",
+        ),
         *("p50 {p50_ms}", "p95 {p95_ms}", "in all {total_ms}"),
         tool=Data(tool.name),
         call_count=tool.call_count,
         failure_count=tool.failure_count or None,
+        finished_count=tool.failure_count + tool.success_count,
         failure_rate=rate,
         pending_count=tool.pending_count or None,
         p50_ms=tool.p50_duration,

@@ -173,7 +173,8 @@ class Command(BaseCommand):
             f"  API docs  {base}{below}api/v1/docs/",
         ]
         sockets = f"  Live      ws://{host}:{port}{below}live/ws and {base}{below}live/sse?session=ID"
-        lines = [*(lines if live != "only" else []), *([sockets] if live != "without" else [])]
+        tools = f"  MCP       {base}{below}mcp"
+        lines = [*(lines if live != "only" else []), *([sockets, tools] if live != "without" else [])]
         if made is not None:
             lines += self._show_made(made)
         if embedded_postgres.home():
