@@ -90,6 +90,9 @@ pip install opentelemetry-distro opentelemetry-exporter-otlp-proto-http openinfe
 export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf
 export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:8000
 export OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20ts_...
+# In agent.py, around the loop of the agent, so that all its requests are one run:
+#   from opentelemetry import trace
+#   with trace.get_tracer("agent").start_as_current_span("agent"):
 opentelemetry-instrument python agent.py
 """,
     ),

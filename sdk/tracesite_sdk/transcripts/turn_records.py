@@ -12,6 +12,7 @@ from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.records.health_flags import ORPHAN_RESULT
 
 from .entries import Prompt, Reply, Result, is_text
+from .times import after
 from .turns import Turn, TurnCall, TurnStep
 
 MOST_NAME_CHARACTERS = 512
@@ -139,7 +140,8 @@ def _call(turn_call: TurnCall) -> records.ToolCall:
         duration=answered.duration if answered is not None and call.duration is None else call.duration,
         started_at=call.started_at
         or (answered.started_at if answered is not None else None)
-        or (reply.created_at if reply is not None else None),
+        # The model asks for a call at the end of its reply.
+        or (after(reply.created_at, reply.duration) if reply is not None and reply.created_at is not None else None),
         completed_at=answered.created_at if answered is not None else None,
         result=result,
         status=result.status if result is not None else "pending",

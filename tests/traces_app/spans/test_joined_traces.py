@@ -249,8 +249,8 @@ def test_deleted_tool_stays_deleted_when_its_run_arrives(project: Project) -> No
     delete_message(primary, Message.objects.get().pk, by="test")
     record_spans(primary, project.pk, agent_trace("k1"))
     (call,) = ToolCall.objects.all()
-    # Until the next request, because no tool has it.
-    assert (roles(), call.duration_ms) == (["user", "assistant"], 8000)
+    # From the end of the reply until the next request, because no tool has it.
+    assert (roles(), call.duration_ms) == (["user", "assistant"], 7900)
     assert Message.with_deleted.filter(deleted_at__isnull=False).count() == 1
 
 
