@@ -159,7 +159,7 @@ def explorer_words() -> str:
         "parent": _("Parent call"),
         "good": _("In the last good run"),
         "nothing": _("(empty)"),
-        "noText": _("The model wrote no text in this step."),
+        "noText": _("The model wrote no text in this step, or its text is the answer."),
         "into": _("%(time)s into the run"),
         "back": _("Back to the path"),
         "found": _("Found: %(number)s"),
