@@ -319,7 +319,8 @@ class NewKeyForm(ApiKeyModelForm):
 
     class Meta:
         model = ApiKey
-        fields = ("project", "name", "scopes", "expires_at", "allowed_networks", "requests_per_minute", "reads_masked")
+        # The first field has the cursor, and most people have one project.
+        fields = ("name", "project", "scopes", "expires_at", "allowed_networks", "requests_per_minute", "reads_masked")
 
     def clean_expires_at(self) -> dt.datetime | None:
         expires_at: dt.datetime | None = self.cleaned_data["expires_at"]

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
@@ -63,6 +64,7 @@ def send_session_peek(model_admin: KeysetAdmin, request: HttpRequest, session_id
         "priced": session,
         "tokens": words_of_tokens(tokens_of(db, session)),
         "facts": [session.end_user],
+        "export_url": reverse("tracesite:session-export", args=[session.pk]),
         "runs_title": _("Newest runs"),
         "runs": [runs[key] for key in sorted(runs, reverse=True)],
         **(_ending(db, last) if last else {}),
