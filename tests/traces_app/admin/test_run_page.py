@@ -17,9 +17,10 @@ from access_app.db import primary
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, answer, answered, store
 from traces_app.admin import run_page, run_tree
-from traces_app.admin.run_page import read_call, read_deciding_failure, read_run, read_tool_time, step_number
+from traces_app.admin.run_page import read_call, read_deciding_failure, read_run, read_tool_time
 from traces_app.admin.run_tree import CallNode, StepNode
 from traces_app.models import AgentStep, ToolCall
+from traces_app.queries.runs.outline import step_number
 from traces_app.queries.runs.reading_order import MAX_DEPTH, reading_order
 
 Drawn = Any
