@@ -198,7 +198,7 @@ def test_sdk_imports_without_other_packages(sdk: Distribution, tmp_path: Path) -
 def test_command_of_the_server_without_server_names_it(command: Path, tmp_path: Path, as_module: bool) -> None:
     start = [command.with_name("python"), "-m", "tracesite_sdk"] if as_module else [command]
     code, out, err = run([*start, "serve"], tmp_path)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err == (
         f"`serve` is not a command of the SDK: {OF_THE_SDK} are. The server, which has the others, is not installed. "
         "Install it with: pip install tracesite\n"

@@ -129,7 +129,7 @@ def test_answer_as_json_is_structured(site: Site, mode: str) -> None:
         ("outline", {}, "run: "),
         ("outline", {"run": "run", "max_tokens": 10}, "max_tokens: "),
         ("outline", {"run": {"id": "run"}}, "run: give a text"),
-        ("outline", {"run": "unknown"}, "There is no message with this id."),
+        ("outline", {"run": "unknown"}, "run: There is no run, message or session with this id."),
         ("call", {"run": "run", "call": "7/0"}, "call: There is no such call."),
         ("search", {"q": "refund", "created_after": "yesterday"}, "created_after: Invalid time."),
     ],

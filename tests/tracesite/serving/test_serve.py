@@ -161,7 +161,7 @@ def test_serve_in_an_empty_directory_prepares_its_database_once(environment: dic
     with serving(environment, port) as second:
         assert log_in(port, "admin", password) == 302
     assert [line.split()[0] for line in first.splitlines() if line] == [
-        *("Preparing", "Admin", "REST", "API", "Live", "Login", "API", "Database", "Press"),
+        *("Preparing", "Admin", "REST", "API", "Live", "MCP", "Login", "API", "Database", "Press"),
     ]
     assert "API key   unchanged" in second
 
