@@ -134,6 +134,7 @@ class Session(Struct, gc=False):
     description: str
     end_user: str
     status: str
+    outcome: str
     status_is_explicit: bool
     current_phase: str
     workflow: None
@@ -193,8 +194,14 @@ _FAILED_CALLS = f"""
         ON message.id = call.message_id AND message.id >= %(first)s AND message.id < %(last)s
     ORDER BY call.id DESC
     """
+# Runs of the workload are completed, and none was stopped.
+_OUTCOME = """(
+        SELECT CASE WHEN run.error <> '' OR run.failure_count > 0 AND run.decided_by IS DISTINCT FROM '00000000-0000-0000-0000-000000000000'
+            THEN 'failed' ELSE 'done' END
+        FROM messages_app_message AS run WHERE run.id = last_run_id
+    )"""
 _SESSIONS = f"""
-    SELECT id::text, external_id, title, description, end_user, status, said_status <> '', current_phase, tags, metadata::text,
+    SELECT id::text, external_id, title, description, end_user, status, {_OUTCOME}, said_status <> '', current_phase, tags, metadata::text,
         redactions::text, message_count, call_count, failure_count, problem_count, cost::float, unpriced_count, input_tokens,
         output_tokens, duration_ms, last_event, {_TIME.format("created_at")}, {_TIME.format("updated_at")}, {_TIME.format("active_at")}
     FROM messages_app_session WHERE project_id = %s AND deleted_at IS NULL
@@ -344,10 +351,10 @@ class Floor:
     def sessions(self, project_id: int, slug: str, limit: int) -> bytes:
         sessions = []
         for row in self.connection.execute(_SESSIONS, [project_id, limit]).fetchall():
-            read, written, duration = row[17:20]
-            metadata, redactions = Raw(row[9]), Raw(row[10])
+            read, written, duration = row[18:21]
+            metadata, redactions = Raw(row[10]), Raw(row[11])
             used = Resources(read, written, read + written, duration)
-            values = [row[0], slug, *row[1:8], None, row[8], metadata, redactions, *row[11:17], used, *row[20:], None]
+            values = [row[0], slug, *row[1:9], None, row[9], metadata, redactions, *row[12:18], used, *row[21:], None]
             sessions.append(Session(*values))
         return msgspec.json.encode({"results": sessions})
 
