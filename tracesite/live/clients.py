@@ -127,7 +127,7 @@ class Live:
         Raises ApiError.
         """
         headers = headers_of(scope)
-        token = _token(headers, query)
+        token = token_in(headers, query)
         if token is not None:
             return await self.viewer_of_key(token, address_of(scope))
         cookie = parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME)
@@ -338,7 +338,8 @@ def address_of(scope: Scope) -> str:
     return address_behind_proxy(headers_of(scope).get("x-forwarded-for", ""), peer[0])
 
 
-def _token(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
+def token_in(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
+    """Return the key of a client, from a header or the query; None without one."""
     bearer = bearer_in(headers.get("authorization", ""))
     if bearer is not None:
         return bearer

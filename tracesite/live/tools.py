@@ -10,11 +10,10 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotAuthenticated, NotPermitted
-from access_app.keys import bearer_in
 
 from . import admission
 from .answers import answer
-from .clients import Live, address_of, headers_of
+from .clients import Live, address_of, headers_of, token_in
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 ENDPOINT = "tracesite.mcp.endpoint.Endpoint"
@@ -45,7 +44,7 @@ class Tools:
                 raise NotPermitted(_("Requests from other websites are not allowed."), code="foreign_origin")
             if scope["method"] != "POST":
                 raise MethodNotAllowed(_("Clients of MCP use POST here."), headers={"Allow": "POST"})
-            token = bearer_in(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
+            token = token_in(headers, {})
             if not token:
                 raise NotAuthenticated(_("An API key is required: Authorization: Bearer KEY."))
             await self._live.ask(admission.reading_key, token, address_of(scope))
