@@ -31,6 +31,7 @@ from messages_app.queries import as_uuid
 from messages_app.safe_text import ago, duration, first_characters, marked, one_line, visible
 from messages_app.sql.beginnings import Beginning
 from traces_app.models import ToolCall, ToolResult
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.search.pages import mark_of_status
 from traces_app.queries.search.texts import FIELDS
 from traces_app.queries.session_names import keys_beginning, read_session_names
@@ -56,7 +57,6 @@ from .labels import NAME_CHARACTERS, call_label, found_terms
 from .list_filters import SORTS
 from .peek import send_call_peek
 from .periods import page_of_period
-from .run_page import url_in_run
 from .text_search import named_or_saying, with_found
 
 ERROR_CHARACTERS = 2 * NAME_CHARACTERS

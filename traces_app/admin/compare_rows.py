@@ -21,9 +21,9 @@ from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.safe_text import Excerpt, one_line
 from traces_app.models import ToolCall
-from traces_app.queries.comparison import LONGEST, Change, Node, Pair, fields_of
+from traces_app.queries.comparison import LONGEST, Change, Node, Pair, fields_of, words_of_nodes
 from traces_app.queries.first_difference import FirstDifference, first_difference
-from traces_app.queries.runs.outline import RowWords, read_words
+from traces_app.queries.runs.outline import RowWords
 from traces_app.queries.runs.reading_order import step_numbers
 from traces_app.queries.runs.telling import LONGEST as LONGEST_WORDS
 from traces_app.queries.runs.telling_texts import plain, telling_line
@@ -31,10 +31,7 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from tracesite_sdk.records import pg_text
 
 from .labels import counts_in_words
-from .run_tree import Key
 
-NODES_WITH_WORDS = 1_000
-"""Further rows show the beginnings of their texts, so that 88 MB of arguments and results are not read for one page."""
 LEAST_FOLDED, CONTEXT = 4, 2
 """Equal rows that are folded, and those beside a difference that are not."""
 ANSWER_CHARACTERS = 2_000
@@ -197,7 +194,7 @@ def read_rows(
     left, right = map(_answer, runs)
     answers = Pair(change="same" if _says(runs[0]) == _says(runs[1]) else "changed", left=left, right=right)
     pairs = [*pairs, answers]
-    words = _read_words(db, pairs)
+    words = words_of_nodes(db, pairs)
     sides = [[node for pair in pairs if (node := getattr(pair, side))] for side in ("left", "right")]
     numbers = [_numbers(nodes) for nodes in sides]
     agents = [_changes_of_agent(nodes) for nodes in sides]
@@ -335,13 +332,6 @@ def _changes_of_agent(nodes: Sequence[Node]) -> Collection[UUID]:
     steps = [node for node in nodes if node.kind == "step"]
     before = ["", *(step.name for step in steps)]
     return {step.id for step, name in zip(steps, before, strict=False) if step.name != name}
-
-
-def _read_words(db: Database, pairs: Sequence[Pair]) -> Mapping[Key, RowWords]:
-    different = [node for pair in pairs if pair.change != "same" for node in (pair.left, pair.right)]
-    same = [pair.left for pair in pairs if pair.change == "same"]
-    read = [node for node in (*different, *same) if node and node.kind != "message"][:NODES_WITH_WORDS]
-    return read_words(db, [node.id for node in read], message_id__in={node.message_id for node in read})
 
 
 def _beginning(node: Node) -> RowWords:

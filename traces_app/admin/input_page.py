@@ -25,12 +25,13 @@ from messages_app.safe_text import Excerpt, excerpt, first_characters, pretty_js
 from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.contexts import InputsTooLarge, inputs, step_with_input
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.schemas.contexts import ModelInput
 from tracesite_sdk.normalize import pricing
 from tracesite_sdk.normalize.json_values import fields, items, text
 from tracesite_sdk.transcripts.parsing.message_shapes import ParsedMessage, messages_in
 
-from .run_page import steps_with_texts, url_in_run, words_of_tokens
+from .run_page import steps_with_texts, words_of_tokens
 
 MOST_ITEMS = 500
 """Messages or tools that are shown; the download has all."""

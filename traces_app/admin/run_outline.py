@@ -34,6 +34,7 @@ from messages_app.safe_text import Excerpt, duration, first_characters, one_line
 from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.queries.questions import last_good_run
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.runs.deciding import COMMANDS_COMPARED, telling_arguments
 from traces_app.queries.runs.outline import (
     ARGS_CHARACTERS,
@@ -58,7 +59,6 @@ from .run_page import (
     read_call,
     step_texts,
     steps_with_texts,
-    url_in_run,
 )
 from .run_tree import CallNode
 

@@ -292,12 +292,6 @@ def read_call(db: Database, call_id: UUID) -> CallNode | None:
     return node
 
 
-def url_in_run(message_id: UUID, node_id: UUID, tab: str = "") -> str:
-    """Return the URL of a step or call: the page of its run, with it selected."""
-    query = {"call": str(node_id), **({"tab": tab} if tab else {})}
-    return reverse("admin:messages_app_message_change", args=[message_id], query=query)
-
-
 def pages_of_failures_like(db: Database, call: ToolCall) -> list[tuple[str, str]]:
     """Return links, each a text and a URL, to the calls with the error of a failed call, and to the runs that failed alike."""
     group = group_of_call(db, call.pk) if call.status == ToolCall.Status.ERROR else None

@@ -24,13 +24,14 @@ from messages_app.queries import as_uuid, session_of_page
 from messages_app.sql.pagination import Cursor
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.questions import near_good_run
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.runs.deciding import EndedCall, deciding_failures
 from traces_app.queries.runs.outcome import Outcome, outcome_of_run
 from traces_app.queries.runs.outline import Chapter, Outline, RowWords, RunRows, outline_of, read_runs, read_words
 
 from .conversation import Conversation, read_conversation, words_of_message
 from .run_outline import read_detail
-from .run_page import FIRST_ROWS, url_in_run
+from .run_page import FIRST_ROWS
 
 PENDING, SUCCESS, FAILED = 0, 1, 2
 CALL, ANSWER, CHAPTER, NOTE = 1, 2, 3, 4

@@ -29,6 +29,7 @@ from traces_app.models import ToolCall
 from traces_app.queries.comparison import compare
 from traces_app.queries.filters import SimilarFilterSet
 from traces_app.queries.first_difference import first_difference
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.runs.listed import ListedRun, read_listed
 from traces_app.queries.runs.outline import NAME_CHARACTERS, RowWords, read_words
 from traces_app.queries.schemas.similar_runs import SimilarBy, SimilarRun
@@ -37,7 +38,7 @@ from tracesite_sdk.records import ids
 
 from .labels import context_in_session
 from .run_outline import good_call_like
-from .run_page import MOST_COUNTED, deciding_failure_of, failures_like, last_success_of_tool, url_in_run
+from .run_page import MOST_COUNTED, deciding_failure_of, failures_like, last_success_of_tool
 
 RUNS_LISTED = 20
 CALLS_LISTED = 5

@@ -29,6 +29,7 @@ from messages_app.safe_text import Excerpt, excerpt, one_line
 from traces_app.models import Snapshot
 from traces_app.queries.json_changes import MISSING, Changed, changes
 from traces_app.queries.replay_code import replay_code
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.runs.outline import RunRows, read_runs, read_words
 from traces_app.queries.session_names import read_session_names
@@ -48,7 +49,6 @@ from tracesite_sdk.records import ids
 
 from .compare_rows import value_text
 from .labels import context_in_session, counts_in_words
-from .run_page import url_in_run
 from .session_outline import FAILED, PENDING
 
 MOST_SNAPSHOTS = 200

@@ -28,6 +28,7 @@ from traces_app.models import AgentStep, ToolCall
 from tracesite_sdk.records import ids, pg_text
 
 from .alignment import gaps
+from .runs.outline import RowWords, read_words
 from .snapshots import forked_from, names_of
 from .word_changes import Pieces, WordChanges
 
@@ -37,6 +38,8 @@ MOST_COMPARED = 12_000
 """Messages, steps and calls of each side in the API: 5,000 steps with a call each have 10,000."""
 MOST_DETAILED = 500
 """Changed pairs whose differences are read."""
+NODES_WITH_WORDS = 1_000
+"""Further rows show the beginnings of their texts, so that 88 MB of arguments and results are not read for one page."""
 _CHARACTERS = 400
 _MILLISECOND = Value(timedelta(milliseconds=1), output_field=DurationField())
 
@@ -159,6 +162,14 @@ def compare_runs(db: Database, left: Message, right: Message) -> Comparison:
         for of, side in zip(sides, ("left", "right"), strict=True)
     ]
     return _compared(nodes[0], nodes[1], MOST_NODES)
+
+
+def words_of_nodes(db: Database, pairs: Sequence[Pair]) -> dict[str, RowWords]:
+    """Return the words of steps and calls by their ids, those that differ first, of equal ones those of the left. Three queries."""
+    different = [node for pair in pairs if pair.change != "same" for node in (pair.left, pair.right)]
+    same = [pair.left for pair in pairs if pair.change == "same"]
+    read = [node for node in (*different, *same) if node and node.kind != "message"][:NODES_WITH_WORDS]
+    return read_words(db, [node.id for node in read], message_id__in={node.message_id for node in read})
 
 
 def _compared(left: Sequence[Node], right: Sequence[Node], most: int) -> Comparison:

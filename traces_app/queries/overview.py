@@ -71,7 +71,14 @@ class Period:
 
 
 _COUNTS = (
-    *("runs", "failed_runs", "open_runs", "calls", "failed_calls", "input_tokens", "output_tokens", "unknown_count"),
+    "runs",
+    "failed_runs",
+    "open_runs",
+    "calls",
+    "failed_calls",
+    "input_tokens",
+    "output_tokens",
+    "unknown_count",
 )
 
 

@@ -13,10 +13,12 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework.request import Request
 
+from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.masked_reading import mask_of
 from access_app.request_database import database
 from access_app.rest import Method, extend_schema
+from access_app.visibility import ProjectScope
 from messages_app.http import openapi
 from messages_app.http.filters import ListFilterSet, check_parameters
 from messages_app.http.responses import words
@@ -146,8 +148,7 @@ class ReadingViewSet(TraceViewSet):
 
         Equal calls that follow each other have one line. Steps and calls have numbers, which `step` and `call` take.
         """
-        db, scope = database(request), requested_scope(request)
-        check_parameters(request.query_params, (*_names("outline"), *OF_ALL))
+        db, scope = _checked(request, "outline")
         run, begin = _required(request, "run"), _begin(request)
         return _answer(request, outline(db, scope, run, begin, _max_tokens(request)))
 
@@ -157,8 +158,7 @@ class ReadingViewSet(TraceViewSet):
 
         With `part` only that text, from its character `begin` on.
         """
-        db, scope = database(request), requested_scope(request)
-        check_parameters(request.query_params, (*_names("step"), *OF_ALL))
+        db, scope = _checked(request, "step")
         part, begin = _part_of(request, node.TEXTS_OF_STEP)
         step = find_step(db, scope, request.query_params.get("run", ""), _required(request, "step"))
         return _answer(request, node.step_answer(db, step, part, begin))
@@ -169,8 +169,7 @@ class ReadingViewSet(TraceViewSet):
 
         With `part` only that text, from its character `begin` on.
         """
-        db, scope = database(request), requested_scope(request)
-        check_parameters(request.query_params, (*_names("call"), *OF_ALL))
+        db, scope = _checked(request, "call")
         part, begin = _part_of(request, node.TEXTS_OF_CALL)
         call = find_call(db, scope, request.query_params.get("run", ""), _required(request, "call"))
         return _answer(request, node.call_answer(db, call, part, begin))
@@ -181,8 +180,7 @@ class ReadingViewSet(TraceViewSet):
 
         The other run is the last good one of the same question, unless `other` names one.
         """
-        db, scope = database(request), requested_scope(request)
-        check_parameters(request.query_params, (*_names("compare"), *OF_ALL))
+        db, scope = _checked(request, "compare")
         return _answer(request, compare(db, scope, _required(request, "run"), request.query_params.get("other", "")))
 
     @_described("error_group")
@@ -267,8 +265,11 @@ def _answer(request: Request, answer: Answer) -> HttpResponse:
     return HttpResponse(body, content_type=content_type, headers=headers)
 
 
-def _names(answer: str) -> list[str]:
-    return [parameter.name for parameter in ANSWERS[answer]]
+def _checked(request: Request, name: str) -> tuple[Database, ProjectScope]:
+    """Return the database and the projects of an answer about certain rows. Raise NotFound, and InvalidInput for unknown parameters."""
+    db, scope = database(request), requested_scope(request)
+    check_parameters(request.query_params, (*(parameter.name for parameter in ANSWERS[name]), *OF_ALL))
+    return db, scope
 
 
 def _required(request: Request, name: str) -> str:

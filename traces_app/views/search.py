@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
-from access_app.db import Database
 from access_app.errors import InvalidInput
 from access_app.masked_reading import mask_of
 from access_app.rest import extend_schema
@@ -21,7 +19,7 @@ from messages_app.timestamps import instant_text
 from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.schemas.search import SearchHit, SearchPage, SearchResult
 from traces_app.queries.search.found import Hit
-from traces_app.queries.search.pages import FoundPage, found_page, indexed_until_in
+from traces_app.queries.search.pages import FoundPage, found_messages, found_page, indexed_until_in
 from traces_app.queries.search.places import api_path, page_path
 
 from .parameters import named_session, query_in, readable_by, search_parameter
@@ -62,23 +60,13 @@ class SearchViewSet(TraceViewSet):
         results = found_page(rows, query, "message", page)
         return answer(
             SearchPage(
-                results=_results(request, rows.read(results.page.ids, _messages), results),
+                results=_results(request, rows.read(results.page.ids, found_messages), results),
                 next=results.page.next,
                 previous=results.page.previous,
                 searched_to=None if results.searched_to is None else instant_text(results.searched_to),
                 indexed_until=None if until is None else instant_text(until),
             )
         )
-
-
-def _messages(db: Database, ids: Sequence[UUID]) -> list[Message]:
-    messages = (
-        db.rows(Message.with_deleted)
-        .select_related("project")
-        .only("session_id", "role", "created_at", "project__slug")
-    )
-    rows = messages.in_bulk(ids)
-    return [rows[message_id] for message_id in ids if message_id in rows]
 
 
 def _results(request: Request, messages: Sequence[Message], results: FoundPage) -> list[SearchResult]:

@@ -15,9 +15,8 @@ from access_app.models import AuditEntry, Project
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, links_of, statements_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.admin import compare_rows
 from traces_app.models import AgentStep, ToolCall
-from traces_app.queries import questions
+from traces_app.queries import comparison, questions
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_equal_rows_are_folded_unless_one_is_selected(staff: Client, project: Pr
 def test_rows_beyond_the_maximum_have_beginnings(
     staff: Client, runs: tuple[UUID, UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare_rows, "NODES_WITH_WORDS", 1)
+    monkeypatch.setattr(comparison, "NODES_WITH_WORDS", 1)
     text = text_of(staff.get(f"{page_of(runs[0])}?other={runs[1]}"))
     assert "get_weather Atlantis error: unknown city" in text
     assert 'get_weather {"city": "上海"} 31 °C 40 ms = same' in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from uuid import UUID
 
 from django.urls import reverse
@@ -11,13 +11,11 @@ from django.utils.translation import gettext as _
 from access_app.db import Database
 from access_app.errors import NotFound
 from access_app.visibility import ProjectScope
-from messages_app.models import Message
-from messages_app.sql.pagination import ids_below
-from traces_app.queries.comparison import Node, Pair, compare_runs
+from traces_app.queries.comparison import Node, Pair, compare_runs, words_of_nodes
 from traces_app.queries.first_difference import FirstDifference, first_difference
 from traces_app.queries.questions import last_good_run
 from traces_app.queries.runs.listed import ListedRun
-from traces_app.queries.runs.outline import RowWords, read_words
+from traces_app.queries.runs.outline import RowWords
 
 from .answer import MOST_TOKENS, Answer, Data, Hint, Line, Section, line
 from .runs import find_run, listed
@@ -51,7 +49,7 @@ def compare(db: Database, scope: ProjectScope, name: str, other_name: str) -> An
         [] if found.place is None else [pair for pair in comparison.pairs[found.place + 1 :] if pair.change != "same"]
     )
     first = [] if found.place is None else [comparison.pairs[found.place]]
-    words = _words(db, (run, other), [*first, *after[:PAIRS_READ]])
+    words = words_of_nodes(db, [*first, *after[:PAIRS_READ]])
     return Answer(
         title="Comparison",
         head=[
@@ -120,26 +118,15 @@ def _passed_over(found: FirstDifference) -> list[Line]:
     ]
 
 
-def _words(db: Database, runs: Sequence[Message], pairs: Sequence[Pair]) -> dict[UUID, RowWords]:
-    nodes = [
-        node.id for pair in pairs for node in (pair.left, pair.right) if node is not None and node.kind != "message"
-    ]
-    told: dict[UUID, RowWords] = {}
-    for run in runs:
-        words = read_words(db, nodes, message_id=run.pk, **ids_below([run.pk]))
-        told |= {UUID(key): value for key, value in words.items()}
-    return told
-
-
-def _lines(pair: Pair, words: dict[UUID, RowWords]) -> list[Line]:
+def _lines(pair: Pair, words: Mapping[str, RowWords]) -> list[Line]:
     if pair.left is None or pair.right is None:
         side, node = ("only this", pair.left) if pair.right is None else ("only other", pair.right)
         return [] if node is None else [_line(side, node, words)]
     return [_line("this", pair.left, words), _line("other", pair.right, words)]
 
 
-def _line(side: str, node: Node, words: dict[UUID, RowWords]) -> Line:
-    told = words.get(node.id, _NO_WORDS)
+def _line(side: str, node: Node, words: Mapping[str, RowWords]) -> Line:
+    told = words.get(str(node.id), _NO_WORDS)
     return line(
         *(
             "{side}",

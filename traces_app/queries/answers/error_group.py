@@ -12,12 +12,11 @@ from access_app.readable import ReadableRows
 from messages_app.sql.pagination import ListRows
 from traces_app.queries.error_groups import end_users, error_groups, first_calls, newest_calls
 from traces_app.queries.questions import near_good_run
-from traces_app.queries.runs.listed import read_listed
 from tracesite_sdk.records import ids
 
 from .answer import Answer, Data, Hint, Section, line
 from .node import text_sections
-from .runs import line_of
+from .runs import line_of, listed_runs
 
 CALLS_READ = 200
 RUNS_READ = 20
@@ -45,10 +44,9 @@ def error_group(rows: ReadableRows[ListRows], key: str, since: str) -> Answer:
     for of, call, run in newest_calls(rows, group, CALLS_READ):
         if of == db:
             runs.setdefault(run, call)
-    listed = read_listed(db, list(runs)[:RUNS_READ])
-    example = listed.get(group.example.message_id)
-    good = None if example is None else near_good_run(db, example.run)
-    lines = [line_of(listed[run]) for run in list(runs)[:RUNS_READ] if run in listed]
+    listed = listed_runs(db, list(runs)[:RUNS_READ])
+    example = next((one.run for one in listed if one.run.pk == group.example.message_id), None)
+    good = None if example is None else near_good_run(db, example)
     return Answer(
         title="Error group",
         head=[
@@ -78,8 +76,8 @@ def error_group(rows: ReadableRows[ListRows], key: str, since: str) -> Answer:
             *text_sections(db, group.example, ("error", "arguments"), 0, Hint("call", {"call": group.example.pk})),
             Section(
                 title="Newest runs with it",
-                lines=lines,
-                total=max(len(runs), len(lines)),
+                lines=[line_of(one) for one in listed],
+                total=len(runs),
             ),
         ],
         found=group.calls,

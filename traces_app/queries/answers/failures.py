@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
-from access_app.db import Database
 from access_app.readable import ReadableRows
 from messages_app.sql.pagination import ListRows
 from messages_app.timestamps import instant_text
 from traces_app.queries.error_groups import Group, error_groups
-from traces_app.queries.runs.listed import ListedRun, read_listed
+from traces_app.queries.runs.listed import ListedRun
 from traces_app.queries.runs.outcome import Outcome
 
 from .answer import MOST_TOKENS, Answer, Data, Hint, Line, Section, line
-from .runs import line_of
+from .runs import line_of, listed_runs
 
 GROUPS_READ = 100
 RUNS_READ = 30
@@ -38,7 +36,7 @@ def failures(
     found = error_groups(calls, "count", GROUPS_READ, marks_new=is_all)
     groups = sorted(found.groups, key=lambda group: _ORDER.index(group.change)) if is_all else found.groups
     keys = runs.keys(newest_first=True, limit=RUNS_READ + 1)
-    listed = runs.read(keys[:RUNS_READ], _read)
+    listed = runs.read(keys[:RUNS_READ], listed_runs)
     # Those of the last seconds may not be decided yet.
     listed = [run for run in listed if run.outcome == Outcome.FAILED]
     return Answer(
@@ -68,11 +66,6 @@ def failures(
         ],
         found=found.calls or len(listed),
     )
-
-
-def _read(db: Database, keys: Sequence[UUID]) -> list[ListedRun]:
-    runs = read_listed(db, keys)
-    return [runs[key] for key in keys if key in runs]
 
 
 def _before(run: ListedRun, kept: Mapping[str, Any]) -> Hint:

@@ -11,11 +11,11 @@ from messages_app.safe_text import first_characters, pretty_json, size_of, size_
 from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.queries.error_groups import group_of_call
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.runs.outline import read_words, step_number
 from tracesite_sdk.normalize import pricing
 
 from .answer import Answer, Data, Hint, Line, Section, line
-from .runs import page_of
 
 CHARACTERS_READ = 200_000
 """Of a text from where it begins to be read. The end of a longer one is not shown."""
@@ -107,7 +107,7 @@ def step_answer(db: Database, step: AgentStep, part: str, begin: int) -> Answer:
         ],
         sections=texts if part else [of_calls, *texts],
         found=1 if texts or not part else 0,
-        page=page_of(step.message_id, step.pk),
+        page=url_in_run(step.message_id, step.pk),
     )
 
 
@@ -140,7 +140,7 @@ def call_answer(db: Database, call: ToolCall, part: str, begin: int) -> Answer:
         ],
         sections=texts,
         found=1 if texts or not part else 0,
-        page=page_of(call.message_id, call.pk),
+        page=url_in_run(call.message_id, call.pk),
     )
 
 

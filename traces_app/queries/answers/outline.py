@@ -15,12 +15,12 @@ from messages_app.queries import as_uuid
 from messages_app.sql.pagination import ids_below
 from traces_app.models import ToolCall
 from traces_app.queries.questions import near_good_run
+from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.runs.deciding import EndedCall, deciding_failures, stored_decision
-from traces_app.queries.runs.listed import read_listed
 from traces_app.queries.runs.outline import Outline, RowWords, RunRows, outline_of, read_runs, read_words
 
 from .answer import BYTES_OF_TOKEN, Answer, Data, Hint, Line, Section, line
-from .runs import find_run, head_of, line_of, listed, page_of
+from .runs import find_run, head_of, line_of, listed, listed_runs
 
 FAILURES_READ = 500
 """Failed calls of which the errors are read: the first ones and the last ones."""
@@ -105,7 +105,7 @@ def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens
         head.append(line("last good run of the same question: {good_run}", good_run=str(good)))
     if rows.is_cut:
         head.append(line("the run has more steps or calls than are read: {read}", read=len(rows.ids)))
-    return Answer(title="Run", head=head, sections=sections, page=page_of(run.pk))
+    return Answer(title="Run", head=head, sections=sections, page=url_in_run(run.pk))
 
 
 class _Teller:
@@ -279,7 +279,6 @@ def _of_session(db: Database, run: Message, name: str) -> list[Section]:
     if name not in (str(run.session_id), run.session.external_id) and as_uuid(name) != run.session_id:
         return []
     others = db.rows(Message.objects).filter(session_id=run.session_id, role=Message.Role.ASSISTANT).exclude(pk=run.pk)
-    keys = list(others.order_by("-pk").values_list("pk", flat=True)[: RUNS_LISTED + 1])
-    runs = read_listed(db, keys[:RUNS_LISTED])
-    lines = [line_of(runs[key]) for key in keys if key in runs]
+    keys = list(others.order_by("-pk").values_list("pk", flat=True)[:RUNS_LISTED])
+    lines = [line_of(one) for one in listed_runs(db, keys)]
     return [Section(title="Earlier runs of the session", lines=lines, total=others.count(), share=0.3)]

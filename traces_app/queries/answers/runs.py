@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from access_app.db import Database
@@ -59,6 +59,12 @@ def listed(db: Database, run: Message, decided_by: UUID | None = None) -> Listed
     return found
 
 
+def listed_runs(db: Database, keys: Sequence[UUID]) -> list[ListedRun]:
+    """Return runs in this order, without those that were deleted."""
+    runs = read_listed(db, keys)
+    return [runs[key] for key in keys if key in runs]
+
+
 def head_of(run: ListedRun) -> list[Line]:
     """Return what the heading of an answer says of its run."""
     row = run.run
@@ -98,11 +104,6 @@ def line_of(run: ListedRun) -> Line:
         error=Data(run.error),
         run=str(run.run.pk),
     )
-
-
-def page_of(run: UUID, node: UUID | None = None) -> str:
-    """Return the path of the page of a run, with a step or call selected."""
-    return reverse("admin:messages_app_message_change", args=[run], query=None if node is None else {"call": str(node)})
 
 
 def find_step(db: Database, scope: ProjectScope, run: str, step: str) -> AgentStep:

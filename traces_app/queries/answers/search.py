@@ -12,7 +12,7 @@ from messages_app.models import Message
 from messages_app.sql.pagination import Cursor, ListRows, PageRequest
 from traces_app.models import ToolCall
 from traces_app.queries.search.found import Hit
-from traces_app.queries.search.pages import found_page
+from traces_app.queries.search.pages import found_messages, found_page
 from traces_app.queries.search.query import SearchQuery
 from traces_app.queries.search.texts import Kind
 
@@ -26,7 +26,7 @@ def search(
 ) -> Answer:
     """Return the messages of `rows` that have the terms. `parameters` are those that the next page takes, too."""
     found = found_page(rows, query, "message", page)
-    read = rows.read(found.page.ids, _messages)
+    read = rows.read(found.page.ids, found_messages)
     hits = {message.pk: list(_once(found.hits[message.pk])) for message in read}
     called = {hit.row_id for some in hits.values() for hit in some if hit.kind == Kind.CALL}
     calls = {key: call for part in rows.parts for key, call in _calls(part, called).items()}
@@ -47,11 +47,6 @@ def search(
         ],
         found=len(read),
     )
-
-
-def _messages(db: Database, ids: Sequence[UUID]) -> list[Message]:
-    rows = db.rows(Message.with_deleted).only("session_id", "role", "created_at").in_bulk(ids)
-    return [rows[key] for key in ids if key in rows]
 
 
 def _once(hits: Iterable[Hit]) -> Iterator[Hit]:

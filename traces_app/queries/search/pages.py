@@ -15,6 +15,7 @@ from access_app.encryption.keys import refuse_encrypted
 from access_app.errors import InvalidInput
 from access_app.readable import ReadableRows
 from messages_app.change_log import Reader, unread
+from messages_app.models import Message
 from messages_app.sql.pagination import ListRows, Page, PageRequest, page_of, read_page
 from traces_app.models import ToolCall
 from tracesite_sdk.records import ids
@@ -75,6 +76,17 @@ def found_page(
         hits={key: hits for part in of_each for key, hits in part.hits.items()},
         searched_to=None if reached is None or len(keys) > request.limit else ids.created_at_of(reached),
     )
+
+
+def found_messages(db: Database, ids: Sequence[UUID]) -> list[Message]:
+    """Return the messages of a page, in its order, with what names them and their project. One query."""
+    rows = (
+        db.rows(Message.with_deleted)
+        .select_related("project")
+        .only("session_id", "role", "created_at", "project__slug")
+        .in_bulk(ids)
+    )
+    return [rows[key] for key in ids if key in rows]
 
 
 def list_page(
