@@ -20,6 +20,8 @@ class Page:
     query: str = ""
     use: Promise | str = ""
     """What it is for, of a list of settings."""
+    rows: str = ""
+    """How the names of the pages about one of its rows begin, if not as its own."""
 
     @property
     def url(self) -> str:
@@ -57,7 +59,7 @@ PARTS = (
         "tools",
         ("traces_app_tool_", "traces_app_toolcall_"),
         (
-            Page(_("Tools"), "traces_app_tool_statistics"),
+            Page(_("Tools"), "traces_app_tool_statistics", rows="traces_app_tool_"),
             Page(_("Tool calls"), "traces_app_toolcall_changelist"),
             Page(_("Failed calls"), "traces_app_toolcall_changelist", "?status=error"),
             Page(_("Tool descriptions"), "traces_app_tool_changelist"),
@@ -117,7 +119,7 @@ def list_above(request: HttpRequest, lists: Sequence[Page]) -> tuple[Page | None
     its history, for example."""
     name = request.resolver_match.url_name if request.resolver_match else None
     for page in lists:
-        rows = page.name.removesuffix("changelist")
+        rows = page.rows or page.name.removesuffix("changelist")
         if name and rows != page.name and not page.query and name.startswith(rows):
             return page, name.removeprefix(rows) in ("add", "change")
     return None, False

@@ -6,6 +6,7 @@ Each bar, or each part of it, leads to the rows behind it. Texts are in the unit
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -147,7 +148,7 @@ def chart_of(
         lines=[line for line in drawn if line.points],
         levels=[Mark(at=round(BOTTOM - room * part, 2), label=label(part * top)) for part in (0, 0.5, 1)],
         times=_times(places, RIGHT - _NOW if is_open else RIGHT),
-        since=_since(places, since),
+        since=_since(places, since, width),
         width=round(width, 2),
         inner_width=round(_FILLED * width, 2),
         is_open=is_open,
@@ -258,8 +259,14 @@ def _times(places: Mapping[datetime, float], right: float) -> list[Mark]:
     return marks
 
 
-def _since(places: Mapping[datetime, float], since: datetime | None) -> Mark | None:
-    if since is None or since not in places:
+def _since(places: Mapping[datetime, float], since: datetime | None, width: float) -> Mark | None:
+    """Return the mark of a time within the slots, whose length is that between the first two; None for any other time."""
+    begins = list(places)
+    if since is None or not begins[0] <= since or len(begins) < 2:
         return None
-    form = "%m-%d %H:%M" if max(places) - min(places) > _DAY else "%H:%M"
-    return Mark(at=places[since], label=f"{timezone.localtime(since):{form}}")
+    index = bisect_right(begins, since) - 1
+    part = (since - begins[index]) / (begins[1] - begins[0])
+    if part >= 1:
+        return None
+    form = "%m-%d %H:%M" if begins[-1] - begins[0] > _DAY else "%H:%M"
+    return Mark(at=round(places[begins[index]] + part * width, 2), label=f"{timezone.localtime(since):{form}}")

@@ -43,7 +43,7 @@ from tracesite_sdk.records import ids
 from . import periods
 from .connect_page import connect_context
 from .home_charts import RowsOf, calls_chart, cost_chart, legend_of, parameter_of, runs_chart, tokens_chart, width_of
-from .tool_rows import ToolRow, by_change, compared, newest_tools, rows_of
+from .tool_rows import ToolRow, by_change, compared, newest_tools, rows_of, with_times
 
 T = TypeVar("T")
 """The projects of the page, by the aliases of their databases."""
@@ -201,7 +201,7 @@ def _changes(readable: Readable, chosen: periods.Period) -> list[ToolRow] | None
         return None
     called = [tool for tool in chain.from_iterable(tools.values) if tool.pk in found.now.by_tool]
     rows = by_change(rows_of(found, called, lambda _tool: None))
-    return [row for row in rows if row.figures.errors or row.slower_weight][: overview.MOST]
+    return with_times([row for row in rows if row.figures.errors or row.slower_weight][: overview.MOST], tools, found)
 
 
 def _lists(readable: Readable, period: Period, changed: Sequence[ToolRow]) -> dict[str, Any]:

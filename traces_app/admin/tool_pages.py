@@ -43,7 +43,18 @@ from .error_pages import frequent_errors
 from .filters import suggested_names
 from .home_charts import parameter_of
 from .periods import Period, page_filters, warn_of_order, warn_of_project
-from .tool_rows import MOST_TOOLS, Compared, ToolRow, by_change, compared, newest, newest_tools, rows_of
+from .tool_rows import (
+    MOST_TOOLS,
+    Compared,
+    ToolRow,
+    by_change,
+    compared,
+    newest,
+    newest_tools,
+    rows_of,
+    slower_first,
+    with_times,
+)
 
 T = TypeVar("T")
 
@@ -107,9 +118,9 @@ COLUMNS: Mapping[str, tuple[Any, Callable[[ToolRow], Any]]] = {
 }
 """The columns by the name that `o` has for them, with their heading and what they are sorted by."""
 DEFAULT_ORDER = "change"
-"""What got slower or fails more first."""
+"""What got slower first, then what fails more."""
 ORDERS: Mapping[str, Any] = {
-    DEFAULT_ORDER: gettext_lazy("Largest change first"),
+    DEFAULT_ORDER: gettext_lazy("What got slower first"),
     "p95": gettext_lazy("Slowest first"),
     "rate": gettext_lazy("Most often failed first"),
     "calls": gettext_lazy("Most called first"),
@@ -149,6 +160,7 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
         "csv_url": f"?{urlencode({**kept, 'format': 'csv'})}",
         "tool_query": urlencode({**filters.given, **period.given}),
         "rows": None if rows is None else _sorted(rows, order),
+        "slowest": max((row for row in rows or () if row.p95 is not None), key=lambda row: row.p95 or 0, default=None),
         "nothing_before": bool(rows and period.before and not any(row.was_called_before for row in rows)),
         "orders": [
             (label, f"?{urlencode(kept if name == DEFAULT_ORDER else {**kept, 'o': name})}", name == order)
@@ -184,7 +196,7 @@ def _is_ascending(order: str) -> bool:
 def _sorted(rows: Sequence[ToolRow], order: str) -> list[ToolRow]:
     """Return the rows in an order. Those without a value come last either way."""
     if order == DEFAULT_ORDER:
-        return by_change(rows)
+        return slower_first(rows)
     by_name = sorted(rows, key=lambda row: (row.tool.name, row.tool.pk))
     _label, key = COLUMNS[order.removeprefix("-")]
     known = [row for row in by_name if key(row) is not None]
@@ -252,7 +264,7 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
     return {
         **page_filters(period, kept, {}, "", ""),
         **_filter_form(request, filters, kept, DEFAULT_ORDER),
-        **({"row": None} if found is None else _over_time(found, tool, period, filters)),
+        **({"row": None} if found is None else _over_time(db, found, tool, period, filters)),
         "errors": errors,
         "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(of_tool)}",
         "failed_read": failed_read,
@@ -276,9 +288,10 @@ def _named(db: Database, runs: Sequence[tool_examples.Slow]) -> list[tuple[tool_
     return [(run, names[found[run.message_id].session_id]) for run in runs if run.message_id in found]
 
 
-def _over_time(found: Compared, tool: Tool, period: Period, filters: Filters) -> dict[str, Any]:
+def _over_time(db: Database, found: Compared, tool: Tool, period: Period, filters: Filters) -> dict[str, Any]:
     """Return the figures and the charts of a tool, each with the line of the period before to the same scale."""
-    (row,) = rows_of(found, [tool], lambda tool: filters.links_of(tool, period.given))
+    rows = rows_of(found, [tool], lambda tool: filters.links_of(tool, period.given))
+    (row,) = with_times(rows, Parts({db: [tool]}), found, filters.which)
     of_tool = found.now.by_tool.get(tool.pk, Statistics())
     before = found.steps_before(tool)
     step = found.now.step
@@ -356,7 +369,8 @@ def _rows(tools: Parts[Sequence[Tool]], period: Period, filters: Filters) -> lis
     if found is None:
         return None
     called = [tool for tool in chain.from_iterable(tools.values) if tool.pk in found.now.by_tool]
-    return rows_of(found, called, lambda tool: filters.links_of(tool, period.given))
+    rows = by_change(rows_of(found, called, lambda tool: filters.links_of(tool, period.given)))
+    return with_times(rows, tools, found, filters.which)
 
 
 def _within_limit(db: Database, read: Callable[[], T]) -> T | None:

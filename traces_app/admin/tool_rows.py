@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from django.db.models import QuerySet
@@ -16,7 +16,8 @@ from access_app.readable import Parts, Readable, first_of
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.sql.batch import LIST_MS
 from traces_app.models import Tool
-from traces_app.queries.change_point import LEAST_CALLS, Point, change_point
+from traces_app.queries.change_point import LEAST_CALLS, ChangePoint, Point, change_point
+from traces_app.queries.first_changed import Between, Measure, first_changed
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Statistics, ToolFigures, statistics_in
 
 from .periods import Period
@@ -25,6 +26,10 @@ from .sparklines import Sparkline, stacks
 CHANGE = 0.2
 """Relative change of a quantile from which the pages say that a tool got slower or faster."""
 MOST_TOOLS = 200
+MOST_DATED = 20
+"""Changes of which the first call is looked up; of others a page says the step."""
+DATING_MS = 1000
+"""Milliseconds that this may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,8 @@ class ToolRow:
     """Those of both periods, in the order of time."""
     links: tuple[str, str] | None
     """The lists of its calls and of the failed ones."""
+    since: Mapping[Measure, datetime] = field(default_factory=dict)
+    """When what changed began to, if `with_times` found it."""
 
     @property
     def calls_url(self) -> str:
@@ -104,6 +111,11 @@ class ToolRow:
         return bool(self.before and self.before.calls)
 
     @property
+    def error_rate_before(self) -> float | None:
+        """The part of the calls before that failed; None if there were too few calls to compare with."""
+        return self.before.error_rate if self.before and self.finished_before >= LEAST_CALLS else None
+
+    @property
     def is_cost_partial(self) -> bool:
         """Return whether some calls have a known cost and others have not."""
         return 0 < self.figures.priced_calls < self.figures.calls
@@ -130,7 +142,7 @@ class ToolRow:
 
     @property
     def fails_less(self) -> bool:
-        now, then = self.figures.error_rate, self.before.error_rate if self.before else None
+        now, then = self.figures.error_rate, self.error_rate_before
         return now is not None and then is not None and now < then
 
     @property
@@ -139,8 +151,8 @@ class ToolRow:
 
         Two successes are added to the calls, so that one failure of one call does not outweigh six of eight.
         """
-        rate, before = self.figures.errors / (self.finished + 2), self.before.error_rate if self.before else None
-        return max(rate * (rate - (before or 0)), 0)
+        rate = self.figures.errors / (self.finished + 2)
+        return max(rate * (rate - (self.error_rate_before or 0)), 0)
 
     @property
     def slower_weight(self) -> float:
@@ -160,19 +172,18 @@ class ToolRow:
         return self.failing_weight + self.slower_weight, self.figures.error_rate or 0, self.figures.calls
 
     @cached_property
-    def fails_since(self) -> datetime | None:
-        """When the tool began to fail more than before; None if that is at no time."""
+    def failing(self) -> ChangePoint | None:
+        """The steps between which the tool began to fail more than before; None if that is at no time."""
         points = [
             Point(at=begin, value=figures.error_rate, calls=figures.calls - figures.pending)
             for begin, figures in self.steps.items()
             if figures.error_rate is not None
         ]
-        found = change_point(points)
-        return found.at if found and found.after > found.before and not self.fails_less else None
+        return _growth(points) if not self.fails_less else None
 
     @cached_property
-    def slower_since(self) -> datetime | None:
-        """When the tool became slower; None if that is at no time."""
+    def slowing(self) -> ChangePoint | None:
+        """The steps between which the tool became slower, by the logarithm of its durations; None if that is at no time."""
 
         def typical(figures: Figures) -> float | None:
             """Return the median; the average where only sums are known of a step."""
@@ -185,8 +196,32 @@ class ToolRow:
             for begin, figures in self.steps.items()
             if (value := typical(figures)) is not None
         ]
-        found = change_point(points)
-        return found.at if found and found.after > found.before and self.is_slower else None
+        return _growth(points) if self.is_slower else None
+
+    def changes(self, step: timedelta) -> list[Between]:
+        """Return the changes that the pages say the time of, between steps of this length."""
+        found = (
+            (Measure.FAILURES, self.failing_weight, self.failing),
+            (Measure.DURATION, self.slower_weight, self.slowing),
+        )
+        return [
+            Between(self.tool.pk, measure, change.last, change.at + step, change.middle)
+            for measure, weight, change in found
+            if weight and change
+        ]
+
+    @property
+    def fails_since(self) -> datetime | None:
+        return self.since.get(Measure.FAILURES)
+
+    @property
+    def slower_since(self) -> datetime | None:
+        return self.since.get(Measure.DURATION)
+
+
+def _growth(points: Sequence[Point]) -> ChangePoint | None:
+    found = change_point(points)
+    return found if found and found.after > found.before else None
 
 
 def newest_tools(readable: Readable) -> tuple[Parts[Sequence[Tool]], bool]:
@@ -242,10 +277,43 @@ def rows_of(
     return rows
 
 
+def with_times(
+    rows: Sequence[ToolRow], tools: Parts[Sequence[Tool]], found: Compared, which: CallFilter = ALL_CALLS
+) -> list[ToolRow]:
+    """Return the rows with the times of their changes: of the first call after each, or of its step where too many calls are in
+    between. One query in each database that has some.
+    """
+    step = found.now.step
+    changes = [change for row in rows for change in row.changes(step)]
+
+    def times(db: Database, own: Sequence[Tool]) -> dict[tuple[int, Measure], datetime]:
+        keys = {tool.pk for tool in own}
+        here = [change for change in changes if change.tool_id in keys][:MOST_DATED]
+        try:
+            firsts = first_changed(db, here, which, at_most_ms=DATING_MS)
+        except InvalidInput:
+            return {}  # it took too long, and the steps are known
+        return {(change.tool_id, change.measure): at for change, at in zip(here, firsts, strict=True) if at is not None}
+
+    known: dict[tuple[int, Measure], datetime] = {}
+    for part in tools.each(times):
+        known |= part
+    since: dict[int, dict[Measure, datetime]] = {}
+    for change in changes:
+        key = (change.tool_id, change.measure)
+        since.setdefault(change.tool_id, {})[change.measure] = known.get(key, change.end - step)
+    return [replace(row, since=since.get(row.tool.pk, {})) for row in rows]
+
+
 def by_change(rows: Iterable[ToolRow]) -> list[ToolRow]:
     """Return the tools that changed most first."""
     by_name = sorted(rows, key=lambda row: (row.tool.name, row.tool.pk))
     return sorted(by_name, key=lambda row: row.weight, reverse=True)
+
+
+def slower_first(rows: Iterable[ToolRow]) -> list[ToolRow]:
+    """Return the tools that got slower first, then the others that changed most."""
+    return sorted(by_change(rows), key=lambda row: row.slower_weight, reverse=True)
 
 
 def _chart(found: ToolFigures, of_tool: Statistics) -> Sparkline:

@@ -38,11 +38,17 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
+    last: datetime
+    """The beginning of the last point before the change."""
     at: datetime
-    """The beginning of the first point after the change."""
+    """That of the first point after it."""
     before: float
     after: float
     """The means of both sides."""
+
+    @property
+    def middle(self) -> float:
+        return (self.before + self.after) / 2
 
 
 def change_point(points: Sequence[Point]) -> ChangePoint | None:
@@ -82,7 +88,7 @@ def change_point(points: Sequence[Point]) -> ChangePoint | None:
         split += 1
     while is_later[split - 1]:
         split -= 1
-    return ChangePoint(at=points[split].at, before=mean(0, split), after=mean(split, end))
+    return ChangePoint(last=points[split - 1].at, at=points[split].at, before=mean(0, split), after=mean(split, end))
 
 
 def _error_of_line(points: Sequence[Point]) -> float:

@@ -75,7 +75,7 @@ class Ids(NamedTuple):
         return f"(SELECT step.{column} FROM traces_app_agentstep AS step WHERE step.id = call.step_id{period})"
 
 
-def _is_alive(within: Ids) -> str:
+def is_alive_within(within: Ids) -> str:
     """Return the condition that a call counts. Two anti-joins use the small indexes of the trash."""
     return f"""
         NOT EXISTS (
@@ -138,7 +138,7 @@ def calls_with_cost(within: Ids, condition: str = "TRUE", *, joins: str = "") ->
                 CASE WHEN call.parent_id IS NULL THEN TRUE ELSE ({parent}) IS DISTINCT FROM call.step_id END AS is_asked
             FROM traces_app_toolcall AS call
             {joins}
-            WHERE {within.of("call")} AND {condition} AND {_is_alive(within)}
+            WHERE {within.of("call")} AND {condition} AND {is_alive_within(within)}
         ) AS call"""
 
 
@@ -175,7 +175,7 @@ _FIGURES = """
 _IS_WANTED = "call.tool_id = ANY(%s) AND (%s::text IS NULL OR call.status = %s)"
 
 
-def _conditions(which: CallFilter, within: Ids) -> tuple[str, str, list[Any]]:
+def conditions(which: CallFilter, within: Ids) -> tuple[str, str, list[Any]]:
     """Return the joins and the condition that apply a filter to `call`, and the values of the condition."""
     given = {
         f"{within.of_step('agent_name')} = %s": which.agent,
@@ -483,7 +483,7 @@ def _figures(
         bounds = f" AND {{table}}.id >= '{period.first_id}'"
         bounds += "" if is_last else f" AND {{table}}.id < '{period.after_id}'"
         within = Ids("span.first", "span.after", bounds)
-        joins, condition, values = _conditions(which, within)
+        joins, condition, values = conditions(which, within)
         calls = calls_with_cost(within, condition, joins=joins)
         spans_and_calls = (
             "unnest(%s::int[], %s::uuid[], %s::uuid[]) AS span (slot, first, after) "
@@ -510,11 +510,11 @@ def _first(span: Span) -> datetime:
 def _durations(tool_ids: Sequence[int], begin: datetime, end: datetime, id_range: IdRange, which: CallFilter) -> Query:
     after = _LAST_ID if id_range.upper is None else ids.first_id_at(end)
     within = Ids(f"'{ids.first_id_at(begin)}'", f"'{after}'")
-    joins, condition, values = _conditions(which, within)
+    joins, condition, values = conditions(which, within)
     sql = f"""
         SELECT call.tool_id, call.id, call.duration_ms FROM traces_app_toolcall AS call
         {joins}
-        WHERE call.duration_ms IS NOT NULL AND {within.of("call")} AND {condition} AND {_IS_WANTED} AND {_is_alive(within)}"""
+        WHERE call.duration_ms IS NOT NULL AND {within.of("call")} AND {condition} AND {_IS_WANTED} AND {is_alive_within(within)}"""
     return Query(sql=sql, parameters=[*values, list(tool_ids), which.status, which.status])
 
 

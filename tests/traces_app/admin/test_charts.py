@@ -97,4 +97,8 @@ def test_mark_since_stands_at_its_slot() -> None:
     chart = drawn([1] * 24, since=BEGIN + 6 * HOUR)
     assert chart.since is not None
     assert (chart.since.at, chart.since.label) == (chart.bars[6].x, "22:00")
+    within = drawn([1] * 24, since=BEGIN + 6.5 * HOUR).since
+    assert within is not None
+    assert (within.at, within.label) == (pytest.approx(chart.bars[6].x + chart.width / 2, abs=0.01), "22:30")
     assert drawn([1] * 24, since=BEGIN - HOUR).since is None
+    assert drawn([1] * 24, since=BEGIN + 24 * HOUR).since is None
