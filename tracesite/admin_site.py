@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from access_app.conf import conf
 
-from .rail import list_above, list_of, lists_of, part_of, parts
+from .rail import list_above, list_of, lists_of, part_of, parts, with_times
 
 SPACELESS_TEXTS = (
     *(gettext_noop("Add %(name)s"), gettext_noop("Add %s"), gettext_noop("Change %s"), gettext_noop("View %s")),
@@ -46,6 +46,7 @@ class TracesiteAdminSite(AdminSite):
         from access_app.models import Role
         from access_app.roles import access
         from access_app.two_factor import is_offered
+        from messages_app.admin.filters import remembered_query
 
         reads_traces = access(request).allows(Role.VIEWER)
         context = super().each_context(request)
@@ -54,7 +55,9 @@ class TracesiteAdminSite(AdminSite):
             for app in context["available_apps"]
             for model in app["models"]
         }
-        part = part_of(request)
+        times = remembered_query(request)
+        found = part_of(request)
+        part = found and with_times(found, times)
         part_lists = lists_of(part, listed)
         above, is_form = list_above(request, part_lists)
         return {
@@ -63,7 +66,7 @@ class TracesiteAdminSite(AdminSite):
             "has_single_sign_on": bool(conf.OIDC_ISSUER),
             "has_two_factor": is_offered(),
             "TIME_ZONE": timezone.get_current_timezone_name(),
-            "parts": parts(reads_traces),
+            "parts": parts(reads_traces, times),
             "part": part,
             "part_lists": part_lists,
             "current_list": list_of(request, part_lists),

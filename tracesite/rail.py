@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, urlsplit
 
 from django.http import HttpRequest
@@ -23,9 +23,19 @@ class Page:
     rows: str = ""
     """How the names of the pages about one of its rows begin, if not as its own."""
 
+    has_times: bool = False
+    """Whether its address can have a range of times."""
+    times: str = ""
+    """The parameters of the range that `link` has."""
+
     @property
     def url(self) -> str:
         return reverse(f"admin:{self.name}") + self.query
+
+    @property
+    def link(self) -> str:
+        """The address that leads to it, with the range of times."""
+        return self.url + (f"{'&' if self.query else '?'}{self.times}" if self.times else "")
 
 
 @dataclass(frozen=True)
@@ -44,15 +54,18 @@ PARTS = (
         "runs",
         ("messages_app_message_",),
         (
-            Page(_("Runs"), "messages_app_message_changelist", "?role=assistant"),
-            Page(_("Messages"), "messages_app_message_changelist"),
+            Page(_("Runs"), "messages_app_message_changelist", "?role=assistant", has_times=True),
+            Page(_("Messages"), "messages_app_message_changelist", has_times=True),
             Page(_("Deleted messages"), "messages_app_message_trash"),
         ),
     ),
     Part(
         "sessions",
         ("messages_app_session_",),
-        (Page(_("Sessions"), "messages_app_session_changelist"), Page(_("Trash"), "messages_app_session_trash")),
+        (
+            Page(_("Sessions"), "messages_app_session_changelist", has_times=True),
+            Page(_("Trash"), "messages_app_session_trash"),
+        ),
     ),
     Part("errors", ("traces_app_toolcall_errors",), (Page(_("Errors"), "traces_app_toolcall_errors"),)),
     Part(
@@ -60,12 +73,12 @@ PARTS = (
         ("traces_app_tool_", "traces_app_toolcall_"),
         (
             Page(_("Tools"), "traces_app_tool_statistics", rows="traces_app_tool_"),
-            Page(_("Tool calls"), "traces_app_toolcall_changelist"),
-            Page(_("Failed calls"), "traces_app_toolcall_changelist", "?status=error"),
+            Page(_("Tool calls"), "traces_app_toolcall_changelist", has_times=True),
+            Page(_("Failed calls"), "traces_app_toolcall_changelist", "?status=error", has_times=True),
             Page(_("Tool descriptions"), "traces_app_tool_changelist"),
         ),
     ),
-    Part("scores", ("traces_app_score_",), (Page(_("Scores"), "traces_app_score_changelist"),)),
+    Part("scores", ("traces_app_score_",), (Page(_("Scores"), "traces_app_score_changelist", has_times=True),)),
 )
 SEARCH = Part("search", ("messages_app_session_everything",), (Page(_("Search"), "messages_app_session_everything"),))
 SETTINGS = Part(
@@ -93,9 +106,15 @@ SETTINGS = Part(
 """Every page that is of no other part; its lists are in the order of their use."""
 
 
-def parts(reads_traces: bool) -> Sequence[Part]:
-    """Return the parts that the rail shows: without a role in a project there is nothing but the settings."""
-    return (*PARTS, SEARCH, SETTINGS) if reads_traces else (SETTINGS,)
+def parts(reads_traces: bool, times: str) -> Sequence[Part]:
+    """Return the parts that the rail shows, whose links have these parameters of a range of times: without a role in a project there
+    is nothing but the settings."""
+    return [with_times(part, times) for part in (*PARTS, SEARCH, SETTINGS)] if reads_traces else (SETTINGS,)
+
+
+def with_times(part: Part, times: str) -> Part:
+    """Return a part whose links lead to this range of times, where the lists have one."""
+    return replace(part, lists=tuple(replace(page, times=times) if page.has_times else page for page in part.lists))
 
 
 def lists_of(part: Part | None, listed: Collection[str]) -> Sequence[Page]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib.admin import ListFilter, ModelAdmin
@@ -38,6 +39,10 @@ from tracesite_sdk.records import ids
 
 from .time_zones import entry_of
 
+ANY_TIME = "any"
+"""The period without bounds."""
+_REMEMBERED = "home"
+"""The key in the session of what the reader chose last."""
 CURSOR = "cursor"
 ORDER = "order"
 # Maximum number of projects or names that a page offers; others can be typed in.
@@ -62,6 +67,33 @@ def readable_projects(request: HttpRequest) -> dict[str, int]:
 def scope_of_page(request: HttpRequest, project_id: int | None) -> ProjectScope:
     """Return the project that is chosen on a page, or all that the reader may see; `project_id` is one of these."""
     return access(request).scope(Role.VIEWER) if project_id is None else ProjectScope(frozenset([project_id]))
+
+
+def remembered(request: HttpRequest) -> dict[str, str]:
+    """Return what the reader chose last: the parameters of a range of times, and of the first page a project, too."""
+    found: dict[str, str] = request.session.get(_REMEMBERED, {})
+    return dict(found)
+
+
+def remember(request: HttpRequest, chosen: Mapping[str, str]) -> None:
+    """Note what the reader chose, for the next pages and visits."""
+    if remembered(request) != chosen:
+        request.session[_REMEMBERED] = dict(chosen)
+
+
+def remember_period(request: HttpRequest) -> None:
+    """Note the period in the address, if there is one. Between two times are mostly links of charts, which choose nothing."""
+    name = request.GET.get(CreatedFilter.parameter_names[0], "")
+    if name in {known for known, _label, _times_at in CreatedFilter.PERIODS}:
+        others = {key: value for key, value in remembered(request).items() if key not in CreatedFilter.parameter_names}
+        remember(request, {**others, CreatedFilter.parameter_names[0]: name})
+
+
+def remembered_query(request: HttpRequest) -> str:
+    """Return the parameters of the range of times that the reader chose last, for the address of a list; "" if that is any."""
+    given = remembered(request)
+    times = {name: given[name] for name in CreatedFilter.parameter_names if given.get(name, ANY_TIME) != ANY_TIME}
+    return urlencode(times)
 
 
 class InvalidFilter(IncorrectLookupParameters):
@@ -105,6 +137,8 @@ class BarFilter(ListFilter):
     """Instead of `parameter_name`, if there are several."""
     in_api: ClassVar[bool] = True
     """Whether the REST API has these parameters."""
+    any_value: ClassVar[str] = ""
+    """The value of the link that chooses any."""
 
     def __init__(
         self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
@@ -140,13 +174,13 @@ class BarFilter(ListFilter):
             yield Chip(label=str(self.title), text=self.shown_value(), without=without)
 
     def linked_values(self) -> Sequence[tuple[str, Any]]:
-        """Return the values that links above the rows choose, with their labels; "" is any."""
+        """Return the values that links above the rows choose, with their labels, `any_value` among them."""
         return ()
 
     def links(self, changelist: ChangeList) -> list[ValueLink]:
         """Return these links, which keep the other filters."""
         name, *others = parameters_of(type(self))
-        chosen = self.given.get(name, "") if self.given.keys() <= {name} else None
+        chosen = self.given.get(name, self.any_value) if self.given.keys() <= {name} else None
         return [
             ValueLink(
                 label=str(label),
@@ -219,15 +253,16 @@ class CreatedFilter(BarFilter):
         ("24h", _("Last 24 hours"), lambda now: (now - timedelta(hours=24), None)),
         ("7d", _("Last 7 days"), lambda now: (now - timedelta(days=7), None)),
         ("30d", _("Last 30 days"), lambda now: (now - timedelta(days=30), None)),
+        (ANY_TIME, _("Any time"), lambda _now: (None, None)),
     )
     """The names, and when each begins and ends, None for now."""
-    LINKED = frozenset(["today", "yesterday", "7d", "30d"])
+    LINKED = frozenset(["today", "yesterday", "7d", "30d", ANY_TIME])
+    any_value = ANY_TIME
 
     def linked_values(self) -> Sequence[tuple[str, Any]]:
         # Beside these the one that is chosen, such as that of the page one came from.
         chosen = self.given.get(self.parameter_names[0])
-        some = [(name, label) for name, label, _length in self.PERIODS if name in self.LINKED or name == chosen]
-        return [*some, ("", _("Any time"))]
+        return [(name, label) for name, label, _length in self.PERIODS if name in self.LINKED or name == chosen]
 
     @property
     def contradiction(self) -> str:
@@ -257,7 +292,7 @@ class CreatedFilter(BarFilter):
         yield {
             "name": name_of_period,
             "value": self.given.get(name_of_period, ""),
-            "options": [(name, label) for name, label, _length in self.PERIODS],
+            "options": [(name, label) for name, label, _length in self.PERIODS if name != ANY_TIME],
             "any": _("Any time"),
             "name_of_lower": name_of_lower,
             "name_of_upper": name_of_upper,

@@ -49,10 +49,12 @@ from .columns import COLUMNS, Columns
 from .downloads import Downloads
 from .exports import Export
 from .filters import (
+    ANY_TIME,
     CURSOR,
     ORDER,
     BarFilter,
     Chip,
+    CreatedFilter,
     InvalidFilter,
     OrderFilter,
     ProjectFilter,
@@ -60,6 +62,7 @@ from .filters import (
     ValueLink,
     parameters_of,
     readable_projects,
+    remember_period,
 )
 from .list_rows import list_columns, list_rows
 from .row_pages import (
@@ -396,11 +399,14 @@ class KeysetAdmin(RoleAdmin):
         return found
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if request.method == "GET" and not all(request.GET.values()):
+        remember_period(request)
+        name_of_period = CreatedFilter.parameter_names[0]
+        is_any = request.GET.get(name_of_period) == ANY_TIME
+        if request.method == "GET" and (is_any or not all(request.GET.values())):
             # A form sends its empty fields, too; without them the address says what the list shows.
             given = QueryDict(mutable=True)
             for name, values in request.GET.lists():
-                given.setlist(name, [value for value in values if value])
+                given.setlist(name, [value for value in values if value and not (is_any and name == name_of_period)])
             return HttpResponseRedirect(f"{request.path}?{given.urlencode()}")
         if request.method == "GET" and (moved := self.with_typed_filters(request)):
             return HttpResponseRedirect(f"{request.path}?{moved.urlencode()}")

@@ -26,7 +26,7 @@ from access_app.readable import Readable, first_of
 from access_app.readable_pages import is_some_away, readable_on_page
 from access_app.roles import access
 from access_app.visibility import ALL_PROJECTS, ProjectScope
-from messages_app.admin.filters import CreatedFilter, readable_projects, scope_of_page
+from messages_app.admin.filters import CreatedFilter, readable_projects, remember, remembered, scope_of_page
 from messages_app.models import Message
 from messages_app.sql.batch import time_limit
 from messages_app.waiting import waiting_words
@@ -98,8 +98,8 @@ def home(request: HttpRequest) -> dict[str, Any]:
     chosen, period = _chosen_period(request, parameters, readable)
     # What is not valid would be warned of at each visit.
     is_valid = chosen.entered == chosen.given and (not slug or project_id is not None)
-    if is_valid and request.session.get(periods.REMEMBERED, {}) != parameters:
-        request.session[periods.REMEMBERED] = parameters
+    if is_valid:
+        remember(request, parameters)
     common = {
         **periods.page_filters(chosen, {**chosen.given, **kept}, projects, slug, ""),
         "project_filter": urlencode(kept),
@@ -135,7 +135,7 @@ def _parameters(request: HttpRequest) -> dict[str, str]:
     names = (*CreatedFilter.parameter_names, "project")
     given = {name: request.GET[name][:MOST_CHARACTERS] for name in names if name in request.GET}
     if not given:
-        return dict(request.session.get(periods.REMEMBERED, {}))
+        return remembered(request)
     return given
 
 

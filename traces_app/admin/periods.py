@@ -13,7 +13,15 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from messages_app.admin.filters import REVERSED_TIMES, CreatedFilter, InvalidFilter, created_ids, one_of
+from messages_app.admin.filters import (
+    REVERSED_TIMES,
+    CreatedFilter,
+    InvalidFilter,
+    created_ids,
+    one_of,
+    remember_period,
+    remembered,
+)
 from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
 from messages_app.admin.time_zones import ENTERED_IN
 from messages_app.safe_text import one_line
@@ -24,20 +32,13 @@ DEFAULT_PERIOD = "24h"
 _NAMED = 5
 
 
-REMEMBERED = "home"
-"""The key in the session of what the reader chose last on the first page: a range of times and a project."""
-
-
 def chosen_times(request: HttpRequest) -> dict[str, str]:
-    """Return the range of times in the address; without one that of the first page, from which readers come.
-
-    What is chosen on another page is only in the addresses that lead on from it, so that it changes no other page.
-    """
+    """Return the range of times in the address; without one that which the reader chose last on any page."""
     given = {name: request.GET[name] for name in CreatedFilter.parameter_names if request.GET.get(name)}
     if given:
         return given
     try:
-        return Period(request.session.get(REMEMBERED, {})).given
+        return Period(remembered(request)).given
     except InvalidFilter:  # the first page keeps what was typed
         return {}
 
@@ -146,5 +147,6 @@ def page_of_period(
     """
     warn_of_others(request, {*CreatedFilter.parameter_names, ENTERED_IN, *others})
     period = Period.or_usual(request, chosen_times(request))
+    remember_period(request)
     context = {**model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts, **read(period)}
     return TemplateResponse(request, f"admin/traces_app/{template}.html", context)

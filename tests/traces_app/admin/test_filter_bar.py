@@ -183,7 +183,7 @@ def test_links_choose_a_period_and_an_outcome_and_keep_the_rest(staff: Client, p
     assert chosen(page) == ["Failed", "Yesterday"]
     assert len(rows_of(page)) == 1
     kept = {**parse_qs(urlsplit(url).query), "project": ["owner"]}
-    assert parse_qs(links_of(page)["Any time"][1:]) == {**kept, "outcome": ["failed"]}
+    assert parse_qs(links_of(page)["Any time"][1:]) == {**kept, "outcome": ["failed"], "created": ["any"]}
     assert parse_qs(links_of(page)["Done"][1:]) == {**kept, "outcome": ["done"], "created": ["yesterday"]}
 
 

@@ -164,7 +164,7 @@ def test_tools_that_changed_most_come_first(staff: Client, project: Project) -> 
 def test_parameters_that_are_not_valid_are_warned_of_once(staff: Client, project: Project) -> None:
     warned = text_of(staff.get(f"{HOME}?created=zzz&project=zzz"))
     assert (
-        "Invalid filter: time “zzz”. Use one of: 1h, today, yesterday, 24h, 7d, 30d. The last 24 hours are shown."
+        "Invalid filter: time “zzz”. Use one of: 1h, today, yesterday, 24h, 7d, 30d, any. The last 24 hours are shown."
         in warned
     )
     assert "Project “zzz” cannot be chosen here. All projects are shown." in warned

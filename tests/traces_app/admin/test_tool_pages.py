@@ -311,7 +311,7 @@ def test_custom_range_has_its_calls_only(staff: Client) -> None:
     [
         (
             "created=9y",
-            "Invalid filter: time “9y”. Use one of: 1h, today, yesterday, 24h, 7d, 30d. The last 24 hours are shown.",
+            "Invalid filter: time “9y”. Use one of: 1h, today, yesterday, 24h, 7d, 30d, any. The last 24 hours are shown.",
         ),
         ("created_after=2026-13-01", "Invalid filter: time “2026-13-01”. Use a date or a time since 1970, such as"),
         (
@@ -351,14 +351,26 @@ def test_pages_need_permission(project: Project) -> None:
         assert client.get(url).status_code == 403
 
 
-def test_period_of_home_holds_for_pages_and_theirs_for_themselves(staff: Client, project: Project) -> None:
+def test_period_that_is_chosen_on_a_page_holds_for_all(staff: Client, project: Project) -> None:
     now = timezone.now().isoformat()
     store(project, {"external_id": "a", "role": "assistant", "content": "Yes.", "created_at": now})
     pages = ["/admin/traces_app/tool/statistics/", "/admin/traces_app/toolcall/errors/", "/admin/"]
-    for first, then in ((pages[2], "Last 7 days"), (pages[0], "Last 24 hours"), (pages[1], "Last 24 hours")):
-        assert 'aria-current="true">Last 7 days' in html_of(staff.get(f"{first}?created=7d"))
+    runs = "/admin/messages_app/message/?role=assistant"
+    for first in (*pages, runs):
+        staff.get(f"{first}{'&' if '?' in first else '?'}created=7d")
         for page in pages:
-            assert f'aria-current="true">{then}' in html_of(staff.get(page)), (first, page)
+            html = html_of(staff.get(page))
+            assert 'aria-current="true">Last 7 days' in html, (first, page)
+            assert f'href="{runs.replace("&", "&amp;")}&amp;created=7d"' in html
+            assert 'href="/admin/traces_app/score/?created=7d"' in html
         staff.get("/admin/?created=never")  # no period: the others keep their own
         assert staff.get(pages[0]).status_code == 200
-        staff.get("/admin/?created=24h")
+        # A list at any time has no period in its address, and what a chart leads to is chosen by nobody.
+        moved = staff.get(f"{runs}&created=any")
+        assert moved.headers["Location"] == runs
+        staff.get(f"{runs}&created_after=2026-01-01")
+        assert 'aria-current="true">Any time' in html_of(staff.get(runs))
+        for page in pages:
+            html = html_of(staff.get(page))
+            assert 'aria-current="true">Any time' in html, (first, page)
+            assert f'href="{runs}"' in html
