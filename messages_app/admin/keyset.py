@@ -421,7 +421,7 @@ class KeysetAdmin(RoleAdmin):
         invalid: IncorrectLookupParameters | None = getattr(request, "invalid_filter", None)
         if invalid is not None:
             return HttpResponseRedirect(
-                f"{request.path}?{kept}" if (kept := _without(request.GET, invalid)) else request.path
+                f"{request.path}?{kept}" if (kept := without_invalid(request.GET, invalid)) else request.path
             )
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             found = response.context_data.get("cl")
@@ -667,7 +667,7 @@ class KeysetAdmin(RoleAdmin):
         )
 
 
-def _without(parameters: QueryDict, error: IncorrectLookupParameters) -> str:
+def without_invalid(parameters: QueryDict, error: IncorrectLookupParameters) -> str:
     """Return the query of a list without what was invalid, and of its first page."""
     kept = parameters.copy()
     wrong = [CURSOR]

@@ -326,6 +326,47 @@ def test_search_leads_to_all_that_it_found(
     assert "3 in all" in text_of(staff.get(link.replace("/?", "/facets/?")))
 
 
+def found_lists(page: Any) -> dict[str, str]:
+    return dict(re.findall(r'<h2><a [^>]+>([^<]+)</a> <span class="quiet">([^<]+)<', html_of(page)))
+
+
+def test_search_takes_the_filters_of_the_lists(staff: Client, runs: dict[str, str]) -> None:
+    url = f"{SESSIONS}everything/"
+    moved = staff.get(url, {"q": "answer outcome:failed cost:>1 created:7d"})
+    assert moved["Location"] == "?q=answer&outcome=failed&min_cost=1&created=7d"
+    page = staff.get(url, {"q": "dear", "outcome": "failed"})
+    assert found_lists(page) == {"Sessions": "1", "Runs": "1", "Failed calls": "1", "Tool calls": "1"}
+    assert links_of(page)["Failed calls"] == f"{CALLS}?q=dear&status=error"
+    # The links keep the words and the other filters.
+    assert links_of(page)["Any outcome"] == "?q=dear"
+    assert links_of(page)["Today"] == "?q=dear&outcome=failed&created=today"
+    assert 'aria-current="true">Failed<' in html_of(page) and 'class="chips"' not in html_of(page)
+    assert found_lists(staff.get(url, {"q": "dear", "outcome": "done"})) == {}
+    assert found_lists(staff.get(url, {"outcome": "failed", "created": "yesterday"})) == {}
+    page = staff.get(url, {"agent": "planner", "q": "answer"})
+    assert "agent: planner" in text_of(page)
+    assert '<input type="hidden" name="agent" value="planner">' in html_of(page)
+
+
+def test_search_leaves_out_lists_that_lack_a_filter(staff: Client, runs: dict[str, str]) -> None:
+    url = f"{SESSIONS}everything/"
+    page = staff.get(url, {"min_cost": "1"})
+    assert found_lists(page) == {"Sessions": "1", "Runs": "1"}
+    assert "Not searched, because they lack one of the filters: Failed calls, Tool calls" in text_of(page)
+    assert found_lists(staff.get(url, {"q": "dear", "status": "error"})) == {"Failed calls": "1", "Tool calls": "1"}
+    assert found_lists(staff.get(url, {"q": "dear", "status": "success"})) == {}
+    stopped = text_of(staff.get(url, {"q": "dear", "outcome": "stopped"}))
+    assert "lack one of the filters: Failed calls, Tool calls" in stopped
+
+
+def test_search_warns_of_filters_that_are_not_valid(staff: Client, runs: dict[str, str]) -> None:
+    url = f"{SESSIONS}everything/"
+    moved = staff.get(url, {"q": "dear", "outcome": "bogus"})
+    assert moved["Location"] == f"{url}?q=dear"
+    assert "Invalid filter: outcome “bogus”. Use one of: failed" in text_of(staff.get(moved["Location"]))
+    assert "This page has no such filter: colour" in text_of(staff.get(url, {"q": "dear", "colour": "red"}))
+
+
 # --- Outcomes of sessions, and filters that are not valid -----------------------------------------------------------------
 
 
