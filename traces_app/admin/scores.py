@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -11,6 +12,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.core.exceptions import PermissionDenied
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
@@ -20,7 +22,7 @@ from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.admin_roles import Page
 from access_app.db import Database
@@ -56,9 +58,10 @@ from traces_app.queries.session_names import read_session_name, read_session_nam
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
 
+from .charts import Chart, Slot, chart_of, name_of, round_cost
 from .facets import send_facets
 from .filters import MessageIdFilter
-from .sparklines import Sparkline, sparkline
+from .home_charts import parameter_of
 
 SHOWN = 20
 """Scores beside one answer; the list of scores has all."""
@@ -66,6 +69,8 @@ NAME_CHARACTERS = 80
 LONGEST_NOTE = 20_000
 NAMES_SHOWN = 20
 """Names of scores above the list."""
+CHARTS_SHOWN = 3
+"""Charts above these; a name leads to that of any other."""
 PARTS_SHOWN = 5
 """Agents and models of each."""
 THUMBS = "thumbs"
@@ -238,12 +243,11 @@ class AverageRow:
     """The scores of one name above the list."""
 
     named: NamedScores
-    chart: Sparkline
     url: str
 
     @property
     def shown(self) -> str:
-        return self._shown(self.named.whole)
+        return self.words(self.named.whole)
 
     @property
     def agents(self) -> list[tuple[str, str, int]]:
@@ -256,9 +260,9 @@ class AverageRow:
     def _parts(self, averages: Mapping[str, Average]) -> list[tuple[str, str, int]]:
         """Return the names with their average and number of scores, those with most scores first."""
         most = sorted(averages.items(), key=lambda one: (-one[1].scores, one[0]))[:PARTS_SHOWN]
-        return [(name, self._shown(average), average.scores) for name, average in most]
+        return [(name, self.words(average), average.scores) for name, average in most]
 
-    def _shown(self, average: Average) -> str:
+    def words(self, average: Average) -> str:
         if average.value is None:
             return ""
         return share(round(average.total), average.numbers) if self.named.is_share else f"{average.value:,.4g}"
@@ -279,13 +283,33 @@ def averages_context(request: HttpRequest, changelist: KeysetChangeList) -> dict
         sums = score_sums(readable.rows(lambda db, scope: filters.found(db, scope, None)))
     except InvalidInput:  # it took too long
         return {}
-    return {"sums": sums, "averages": [_average_row(named, changelist) for named in sums.names[:NAMES_SHOWN]]}
+    rows = [
+        AverageRow(named=named, url=changelist.get_query_string({"name": named.name}))
+        for named in sums.names[:NAMES_SHOWN]
+    ]
+    with_numbers = [row for row in rows if row.named.whole.numbers][:CHARTS_SHOWN]
+    charts = [(row, _chart(row, sums.step, changelist)) for row in with_numbers]
+    return {"sums": sums, "averages": rows, "average_charts": charts}
 
 
-def _average_row(named: NamedScores, changelist: KeysetChangeList) -> AverageRow:
-    values = [average.value for average in named.steps.values()]
-    chart = sparkline(values, "bottom", 1 if named.is_share else None)
-    return AverageRow(named=named, chart=chart, url=changelist.get_query_string({"name": named.name}))
+def _chart(row: AverageRow, step: timedelta, changelist: KeysetChangeList) -> Chart:
+    """Draw the averages of the steps as a line; each step leads to its scores."""
+    slots, averages = [], {}
+    for begin, average in row.named.steps.items():
+        times = {"created": None, "created_after": parameter_of(begin), "created_before": parameter_of(begin + step)}
+        count = ngettext("%(number)s score", "%(number)s scores", average.scores) % {"number": intcomma(average.scores)}
+        words = " · ".join(filter(None, (name_of(begin, step), row.words(average), count)))
+        url = changelist.get_query_string({"name": row.named.name, **times}) if average.scores else ""
+        slots.append(Slot(begin=begin, words=words, url=url))
+        if average.value is not None:
+            averages[begin] = max(average.value, 0)  # below the axis is no room
+    is_share = row.named.is_share
+    return chart_of(
+        slots,
+        label=(lambda part: f"{part:.0%}") if is_share else (lambda value: f"{value:,.4g}"),
+        scale=(lambda _most: 1) if is_share else round_cost,
+        lines={"p95": averages},
+    )
 
 
 @admin.register(Score)
@@ -337,10 +361,9 @@ class ScoreAdmin(KeysetAdmin):
         return (queryset.filter(pk=key) if key is not None and not found.exists() else found), False
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-        of_session = [row for row in rows if row.session is not None and row.message_id is None]
-        names = read_session_names(row.session for row in of_session)
-        for row in of_session:
-            row.session_name = names[row.session_id]
+        names = read_session_names(row.session for row in rows if row.session is not None)
+        for row in rows:
+            row.session_name = names.get(row.session_id, "")
         return super().shown_columns(request, columns, rows)
 
     @admin.display(description=gettext_lazy("name"))
@@ -370,10 +393,16 @@ class ScoreAdmin(KeysetAdmin):
         if row.call is not None:
             name, url = one_line(str(row.call.tool), NAME_CHARACTERS), _url_of("message", row.message_id)
             return format_html('<a href="{}?call={}#call-{}">{}</a>', url, row.call_id, row.call_id, visible(name))
+        name = visible(
+            one_line(getattr(row, "session_name", "") or read_session_name(row.session), NAME_CHARACTERS // 2)
+        )
         if row.message_id is not None:
-            return format_html('<a href="{}">{}</a>', _url_of("message", row.message_id), _("Message"))
-        name = one_line(getattr(row, "session_name", "") or read_session_name(row.session), NAME_CHARACTERS // 2)
-        return format_html('<a href="{}">{}</a>', _url_of("session", row.session_id), visible(name))
+            return format_html('<a href="{}">{}</a>', _url_of("message", row.message_id), name)
+        whole = format_html('<a href="{}">{}</a>', _url_of("session", row.session_id), name)
+        if row.session.last_run_id is None:
+            return whole
+        run = format_html('<a href="{}">{}</a>', _url_of("message", row.session.last_run_id), _("newest run"))
+        return format_html('{} <span class="quiet">· {}</span>', whole, run)
 
     @admin.display(description=gettext_lazy("author"))
     def who(self, row: Score) -> SafeString:

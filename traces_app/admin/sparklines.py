@@ -27,13 +27,10 @@ class Sparkline:
     """Width of the view box."""
 
 
-def sparkline(values: Sequence[float | None], kind: str, most: float | None = None) -> Sparkline:
-    """Return a bar for each value, but for None; one of zero or less is a line.
-
-    `most` is the value of the full height, without it that of the highest.
-    """
+def sparkline(values: Sequence[float | None], kind: str) -> Sparkline:
+    """Return a bar for each value, but for None; one of zero or less is a line, and the highest has the full height."""
     known = [value for value in values if value is not None]
-    highest = (max(known, default=0) if most is None else most) or 1
+    highest = max(known, default=0) or 1
     # What has a value is seen.
     shares = [None if value is None else max(max(value, 0) / highest, _LEAST / _HEIGHT) for value in values]
     return stacks([{} if share is None else {kind: share} for share in shares], 1)

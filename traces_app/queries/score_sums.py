@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -64,6 +64,8 @@ class ScoreSums:
     """Those with most scores first."""
     read: int
     is_cut: bool
+    step: timedelta
+    """The length of the steps."""
 
 
 def score_sums(rows: ReadableRows[ListRows]) -> ScoreSums:
@@ -71,8 +73,8 @@ def score_sums(rows: ReadableRows[ListRows]) -> ScoreSums:
     keys = rows.keys(newest_first=True, limit=MOST_READ + 1)
     is_cut, keys = len(keys) > MOST_READ, keys[:MOST_READ]
     if not keys:
-        return ScoreSums(names=[], read=0, is_cut=False)
-    _step, beginnings = steps_between(ids.created_at_of(keys[-1]), ids.created_at_of(keys[0]))
+        return ScoreSums(names=[], read=0, is_cut=False, step=timedelta(0))
+    step, beginnings = steps_between(ids.created_at_of(keys[-1]), ids.created_at_of(keys[0]))
     found: dict[str, NamedScores] = {}
     for scores, runs in rows.within(IdRange(lower=keys[-1])).each(_read):
         for key, name, kind, number, run in scores:
@@ -85,7 +87,7 @@ def score_sums(rows: ReadableRows[ListRows]) -> ScoreSums:
             for average in (named.whole, named.steps[begin], *of_agents, *of_models):
                 average.add(number)
     names = sorted(found.values(), key=lambda named: (-named.whole.scores, named.name))
-    return ScoreSums(names=names, read=len(keys), is_cut=is_cut)
+    return ScoreSums(names=names, read=len(keys), is_cut=is_cut, step=step)
 
 
 _Runs = Mapping[UUID, tuple[set[str], set[str]]]

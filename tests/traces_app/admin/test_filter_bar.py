@@ -330,6 +330,7 @@ def test_all_columns_take_the_same_queries_for_any_number_of_rows(
     staff: Client, project: Project, runs: dict[str, UUID], url: str
 ) -> None:
     store(project, answer(external_id="failed"), external_id="first")
+    score(project, "helpful", True, message_id="failed", session_id="first")
     names = re.findall(r'name="column" value="(\w+)"', html_of(staff.get(url)))
     address = f"{url}{'&' if '?' in url else '?'}columns={','.join(names)}"
     assert sorted(headers_of(staff.get(address))) == sorted(names)

@@ -344,7 +344,7 @@ def test_search_takes_the_filters_of_the_lists(staff: Client, runs: dict[str, st
     assert found_lists(staff.get(url, {"q": "dear", "outcome": "done"})) == {}
     assert found_lists(staff.get(url, {"outcome": "failed", "created": "yesterday"})) == {}
     page = staff.get(url, {"agent": "planner", "q": "answer"})
-    assert "agent: planner" in text_of(page)
+    assert "agent planner ✕" in text_of(page)
     assert '<input type="hidden" name="agent" value="planner">' in html_of(page)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from html import unescape
 from uuid import UUID
 
@@ -10,13 +11,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
+from django.utils import timezone
 
 from access_app.db import primary
 from access_app.models import Project, Role
 from access_app.roles import grant_role
 from messages_app import writes
-from messages_app.models import Message
-from tests.admin_pages import html_of, rows_of, text_of
+from messages_app.models import Message, Session
+from tests.admin_pages import html_of, links_of, rows_of, text_of
 from tests.traces_app.admin.test_lists import facets_of
 from tests.traces_app.conftest import answer, answered, store
 from traces_app.ingest.scores import PlacedScore, store_scores
@@ -248,6 +250,35 @@ def test_averages_are_by_name_agent_and_model(staff: Client, project: Project) -
     ]
     assert [row[:5] for row in averages(staff.get(SCORES, {"name": "tone"}))] == ["tone "]
     assert len(rows_of(page)) == 6
+
+
+def test_charts_show_averages_over_time_and_lead_to_scores(staff: Client, project: Project) -> None:
+    store(project, answer(external_id="a"), external_id="s", title="Talk")
+    now = timezone.now()
+    for days, value in ((9, True), (3, True), (3, False)):
+        at = now - timedelta(days=days)
+        judge(project, name="helpful", value=value, session_id="s", created_at=at, external_id=f"{days} {value}")
+    judge(project, name="accuracy", value=-2, message_id="a", session_id="s")
+    judge(project, name="tone", value="friendly", session_id="s")
+    page = staff.get(SCORES)
+    # A category has no average.
+    assert re.findall(r"<figcaption><strong>([^<]+)</strong>", html_of(page)) == ["67%", "-2"]
+    points = re.findall(r'<a href="([^"]+)"[^>]*><rect[^>]*></rect><text[^>]*>([^<]+)', html_of(page))
+    assert [words.partition(" · ")[2] for _url, words in points] == ["100% · 1 score", "50% · 2 scores", "-2 · 1 score"]
+    assert len(rows_of(staff.get(SCORES + unescape(points[1][0])))) == 2
+
+
+def test_rows_lead_to_the_runs_that_they_are_about(staff: Client, project: Project) -> None:
+    store(project, answer(external_id="a"), external_id="s", title="Talk")
+    judge(project, name="accuracy", value=1, message_id="a", session_id="s")
+    run = f"/admin/messages_app/message/{Message.objects.get().pk}/change/"
+    assert links_of(staff.get(SCORES))["Talk"] == run
+    judge(project, name="helpful", value=True, session_id="s")
+    links = links_of(staff.get(SCORES, {"name": "helpful"}))
+    assert (links["Talk"], links["newest run"]) == (
+        f"/admin/messages_app/session/{Session.objects.get().pk}/change/",
+        run,
+    )
 
 
 def test_averages_follow_filters_of_the_list(staff: Client, project: Project, stranger: Project) -> None:
