@@ -28,11 +28,12 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.http.request_body import refuse_too_large
 from messages_app.models import Session
 from messages_app.safe_text import first_characters
-from traces_app.imports.reports import FileReport
+from traces_app.imports.reports import Counts, FileReport, totals_of
 from traces_app.queries.session_names import read_session_names
 from traces_app.views.importing import INVALID_FORM, UnnamedFiles, import_files, invalid_form, sources_of
 
 from .forms import REFUSALS
+from .import_sources import ORIGINS
 from .labels import NAME_CHARACTERS
 
 FILES_LISTED: Final = 200
@@ -75,12 +76,15 @@ def _imported(model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
         project = project_in(request, access(request).scope(Role.EDITOR), slug)
         use_database_of(request, project.pk)
         db = database(request)
-        reports = import_files(db, sources_of(request.FILES.getlist("file")), project.pk)
+        is_check = request.POST.get("dry_run") == "true"
+        reports = import_files(db, sources_of(request.FILES.getlist("file")), None if is_check else project.pk)
     except ApiError as error:
         return _page(model_admin, request, error=error, project=slug)
-    ids = [session.id for report in reports for session in report.sessions]
-    note_objects(actor_of(request), "session", ids, project_id=project.pk, action=AuditAction.IMPORT)
-    return _page(model_admin, request, project=slug, rows=_rows(db, reports))
+    if not is_check:
+        ids = [session.id for report in reports for session in report.sessions]
+        note_objects(actor_of(request), "session", ids, project_id=project.pk, action=AuditAction.IMPORT)
+    rows, totals = _rows(db, reports), totals_of(reports)
+    return _page(model_admin, request, project=slug, rows=rows, totals=totals, is_check=is_check)
 
 
 def _page(
@@ -90,7 +94,10 @@ def _page(
     error: ApiError | None = None,
     project: str = "",
     rows: Sequence[Row] = (),
+    totals: Counts | None = None,
+    is_check: bool = False,
 ) -> HttpResponse:
+    """Show the form, below what became of the files, if some were sent; `is_check` means that nothing of them was stored."""
     # The form offers the projects of all databases.
     readable_on_page(request, access(request).scope(Role.EDITOR))
     context = {
@@ -103,6 +110,11 @@ def _page(
         "error": error,
         "rows": rows[:FILES_LISTED],
         "more": len(rows[FILES_LISTED:]),
+        "totals": totals,
+        "message_count": totals.messages.total() if totals else 0,
+        "failed_count": sum(row.report.status == "failed" for row in rows),
+        "is_check": is_check,
+        "origins": ORIGINS,
     }
     status = HTTPStatus.OK if error is None else error.status
     return TemplateResponse(request, "admin/traces_app/import_page.html", context, status=status)

@@ -17,6 +17,8 @@ from access_app.models import AuditEntry, Project, Role
 from access_app.roles import grant_role
 from messages_app.models import Session
 from tests.admin_pages import html_of, links_of, text_of
+from traces_app.admin.import_sources import ORIGINS
+from tracesite_sdk.formats.registry import FORMATS
 
 SESSIONS = "/admin/messages_app/session/"
 IMPORT = f"{SESSIONS}import/"
@@ -45,10 +47,25 @@ def test_each_file_is_reported_and_leads_to_its_sessions(staff: Client, project:
     for session in Session.objects.all():
         assert links[session.title] == f"{SESSIONS}{session.pk}/change/"
     assert {session.title for session in Session.objects.all()} == {"Weather?", "Wind?"}
+    assert "Imported 2 sessions · 4 messages · 1 file failed." in text
     assert text.index("<b>notes.txt failed") < text.index("talk.json openai_chat · 2 messages · 2 created")
     entry = AuditEntry.objects.get(action="import")
     assert (entry.object_type, entry.project_id, entry.detail["count"]) == ("session", project.pk, 2)
     assert "talk.json openai_chat · 2 messages · 2 unchanged" in text_of(upload(staff, ("talk.json", TALK)))
+
+
+def test_check_reports_the_files_and_stores_nothing(staff: Client, project: Project) -> None:
+    page = upload(staff, ("talk.json", TALK), dry_run="true")
+    text = text_of(page)
+    assert "Checked, not imported 1 session · 2 messages. Nothing was stored." in text
+    assert "talk.json openai_chat · 2 messages" in text and "created" not in text
+    assert not Session.objects.exists()
+
+
+def test_every_format_is_listed_with_its_origin(staff: Client, project: Project) -> None:
+    listed = [name for _title, origins in ORIGINS for origin in origins for name in origin.formats]
+    assert sorted(listed) == sorted(one.NAME for one in FORMATS)
+    assert "Claude Code ~/.claude/projects/ Codex CLI ~/.codex/sessions/" in text_of(staff.get(IMPORT))
 
 
 def test_sessions_lead_to_the_form(staff: Client, project: Project) -> None:
