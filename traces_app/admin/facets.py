@@ -42,6 +42,9 @@ COUNTED_ROWS = 1_000
 COUNTED_MESSAGES = 20_000
 """Messages of sessions whose agents, models and tools are counted."""
 VALUES_SHOWN = 8
+"""Values of a facet that are not folded."""
+MOST_VALUES = 100
+"""Values of a facet; any other can be typed."""
 
 Counts = Mapping[Any, int]
 CountValues = Callable[[Database, Sequence[Any]], Counts]
@@ -56,6 +59,11 @@ class Facet:
     parameter: str
     values: Sequence[tuple[str, str, int, str, bool]]
     """Value, label, rows, the list with only these or without this filter, and whether it is chosen."""
+
+    @property
+    def parts(self) -> Sequence[Sequence[tuple[str, str, int, str, bool]]]:
+        """Return the values that are shown, and those that are folded, if there are some."""
+        return [part for part in (self.values[:VALUES_SHOWN], self.values[VALUES_SHOWN:]) if part]
 
 
 @dataclass
@@ -144,7 +152,7 @@ def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts) -> Facet:
         known = [value for value in words if value in counts]
     else:
         plain = (value for value in counts if value and is_plain(value))
-        known = sorted(plain, key=lambda value: (-counts[value], value))[:VALUES_SHOWN]
+        known = sorted(plain, key=lambda value: (-counts[value], value))[:MOST_VALUES]
     if spec.value and spec.value not in known:
         known.insert(0, spec.value)
     return Facet(
