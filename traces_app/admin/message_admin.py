@@ -48,6 +48,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge_deleted_message
 from traces_app.models import AgentStep
 from traces_app.queries.questions import question_before
+from traces_app.queries.runs.actors import read_about
 from traces_app.queries.runs.listed import ENDING, endings, with_errors
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.search.texts import FIELDS
@@ -60,6 +61,7 @@ from traces_app.queries.session_names import (
 )
 from tracesite_sdk import records
 
+from .about_runs import differing_words
 from .bulk_scores import score_selected
 from .compare_page import compare_selected, show_comparison
 from .conversation import MESSAGE_DETAILS
@@ -234,6 +236,7 @@ class MessageAdmin(KeysetAdmin):
             *("project", "session__external_id", "session__deleted_at", "role", "external_id", "request_id"),
             *("duration_ms", "cost", "unpriced_count", "input_tokens", "output_tokens", *ENDING),
             *("created_at", "completed_at", "deleted_at", "deleted_by"),
+            *("session__end_user", "session__tags", "session__last_run_id"),
         ]
         messages = self.trash.rows(self, request).select_related("project", "session")
         shortened: QuerySet[Any] = with_errors(messages.only(*fields, *self.listed_columns(request))).annotate(
@@ -287,8 +290,10 @@ class MessageAdmin(KeysetAdmin):
             for row in rows:
                 row.session.shown_title = row.session_title
             names = read_session_names(row.session for row in rows)
+            differing = differing_words(read_about(runs)) if lists_runs else {}
             for row in rows:
                 row.session_name = names[row.session_id]
+                row.about = differing.get(row.pk, "")
         shown = with_found(request, columns, rows, says)
         return outcome_first(shown, "outcome") if lists_runs else shown
 
@@ -361,7 +366,8 @@ class MessageAdmin(KeysetAdmin):
     @admin.display(description=gettext_lazy("session"))
     def in_session(self, row: Any) -> SafeString:
         url = reverse("admin:messages_app_session_change", args=[quote(row.session_id)])
-        return format_html('<a href="{}">{}</a>', url, visible(one_line(row.session_name, NAME_CHARACTERS // 2)))
+        name = format_html('<a href="{}">{}</a>', url, visible(one_line(row.session_name, NAME_CHARACTERS // 2)))
+        return name + second_line("quiet", visible(row.about)) if row.about else name
 
     @admin.display(description=gettext_lazy("external ID"), empty_value="")
     def named(self, row: Message) -> SafeString:

@@ -17,12 +17,14 @@ from messages_app.markdown import Prose
 from messages_app.models import Message
 from messages_app.safe_text import ago, duration, message_duration
 from traces_app.queries.questions import near_good_run
+from traces_app.queries.runs.actors import read_about
 from traces_app.queries.runs.deciding import stored_decision
 from traces_app.queries.runs.listed import ListedRun, read_listed
 from traces_app.queries.runs.outcome import OF_STATUS, Outcome
 from traces_app.queries.session_names import session_name
 from tracesite_sdk.records import ids
 
+from .about_runs import words_about
 from .labels import call_label, outcome_label
 from .run_outline import read_detail, sees
 from .run_page import read_run, tokens_of, words_of_tokens
@@ -43,7 +45,7 @@ def send_peek(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) 
         "took": message_duration(listed.run),
         "priced": listed.run,
         "tokens": words_of_tokens(tokens_of(db, listed.run)),
-        "facts": [listed.session_name],
+        "facts": [listed.session_name, *words_about(read_about([listed.run])[listed.run.pk])],
         **_ending(db, listed),
     }
     return _panel(model_admin, request, listed.run, context)

@@ -17,10 +17,11 @@ from django.db.models.functions import Coalesce
 
 from access_app.readable import ReadableRows
 from messages_app.sql.batch import LIST_MS, Query, fetch
-from messages_app.sql.pagination import IdRange, ListRows, ids_below
+from messages_app.sql.pagination import IdRange, ListRows
 from traces_app.models import Score
 from tracesite_sdk.records import ids
 
+from .runs.actors import Actors, actors_of
 from .tool_statistics import steps_between
 
 MOST_READ = 2_000
@@ -90,27 +91,7 @@ def score_sums(rows: ReadableRows[ListRows]) -> ScoreSums:
     return ScoreSums(names=names, read=len(keys), is_cut=is_cut, step=step)
 
 
-_Runs = Mapping[UUID, tuple[set[str], set[str]]]
-"""The agents and models of messages."""
-
-
-# The ids as one value, because Django and psycopg take 20 µs for each of a list.
-_STEPS = """
-    SELECT DISTINCT message_id, agent_name, model FROM traces_app_agentstep
-    WHERE message_id = ANY(%s::uuid[]) AND id >= %s AND id < %s"""
-
-
-def _read(rows: ListRows) -> tuple[list[Any], _Runs]:
+def _read(rows: ListRows) -> tuple[list[Any], Mapping[UUID, Actors]]:
     columns = ("pk", "name", "kind", "number", Coalesce("message_id", "session__last_run_id"))
     (read,) = fetch(rows.db, [Query.of(rows.queryset.values_list(*columns))], at_most_ms=LIST_MS)
-    messages = {row[-1] for row in read if row[-1] is not None}
-    runs: dict[UUID, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
-    if messages:
-        below = ids_below(messages)
-        values = [f"{{{','.join(map(str, messages))}}}", below["pk__gte"], below["pk__lt"]]
-        (found,) = fetch(rows.db, [Query(sql=_STEPS, parameters=values)], at_most_ms=LIST_MS)
-        for message, agent, model in found:
-            agents, models = runs[message]
-            agents.update(filter(None, [agent]))
-            models.update(filter(None, [model]))
-    return read, runs
+    return read, actors_of(rows.db, {row[-1] for row in read if row[-1] is not None})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -142,6 +143,18 @@ def test_facets_count_the_values_within_the_other_filters(staff: Client, runs: d
     assert of_planner["agent"] == {"planner": 2, "order desk": 1}, "the values that one can change to"
     assert facets_of(staff, "", SESSIONS)["outcome"] == {"failed": 1, "done": 2}
     assert facets_of(staff, "?status=error", CALLS)["tool"] == {"tool_dear": 1}
+
+
+def test_facet_folds_all_but_its_most_frequent_values(staff: Client, project: Project) -> None:
+    for number in range(facets.VALUES_SHOWN + 3):
+        store(project, question(), external_id=f"s{number}", end_user=f"user {number:02}")
+    store(project, question(external_id="again"), external_id="s again", end_user="user 10")
+    html = html_of(staff.get(f"{SESSIONS}facets/"))
+    assert len(facets_of(staff, "", SESSIONS)["end_user"]) == facets.VALUES_SHOWN + 3
+    shown, folded = html.split('data-parameter="end_user"')[1].split("<details><summary>3 more</summary>")
+    assert shown.index("user 10") < shown.index("user 00")
+    assert re.findall(r"<bdi>([^<]+)</bdi>", folded) == ["user 07", "user 08", "user 09"]
+    assert html.count("<details>") == 1
 
 
 def test_facets_of_sessions_count_them_by_what_is_below(
@@ -289,6 +302,49 @@ def test_panel_is_of_readable_projects(staff: Client, runs: dict[str, str]) -> N
         assert (staff.get(panel).status_code, reader.get(panel).status_code) == (200, 404)
 
 
+def place_score(project: Project, **fields: Any) -> None:
+    record = records.Score(**fields)
+    place = find_place(primary, project.pk, record)
+    store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
+
+
+# --- What tells runs apart --------------------------------------------------------------------------------------------
+
+
+def about_runs(page: Any) -> dict[str, str]:
+    """Return the lines below the names of the sessions, by these."""
+    cells = re.findall(r'<td class="field-in_session"><a [^>]+>(.*?)</a>(.*?)</td>', html_of(page))
+    return {name: unescape(re.sub("<[^>]+>", "", line)).strip() for name, line in cells}
+
+
+def test_rows_of_runs_say_what_is_not_the_same_in_all(staff: Client, project: Project) -> None:
+    def stored(name: str, agents: list[str], tags: list[str], user: str = "eve") -> None:
+        steps = [{"agent_name": agent, "model": "m1"} for agent in agents]
+        run = answer(external_id=f"a {name}", agent_steps=steps)
+        store(project, run, external_id=name, title=name, end_user=user, tags=tags)
+
+    stored("one", ["<b>planner", "writer", "tester"], ["prod"])
+    stored("two", ["writer"], [])
+    place_score(project, name="score 1", message_id="a two", session_id="two", value=False)
+    place_score(project, name="score 2", session_id="two", value=0.5)
+    # All have one model and one end user. A score of a session is of its newest run.
+    assert about_runs(staff.get(RUNS)) == {
+        "one": "<b>planner, tester +1 · #prod",
+        "two": "score 2: 0.5, score 1: no · writer",
+    }
+    panel = text_of(staff.get(f"{MESSAGES}{Message.objects.get(external_id='a one').pk}/peek/"))
+    assert "one eve <b>planner tester writer m1 #prod" in panel
+    assert about_runs(staff.get(f"{RUNS}&session=two")) == {"two": "eve · score 2: 0.5, score 1: no · writer · m1"}
+    stored("three", ["writer"], [], "bob")
+    assert about_runs(staff.get(f"{RUNS}&order=cost"))["three"] == "bob · writer"
+    later = answer(external_id="later", created_at=NOON + 60 * SECOND, agent_steps=[{"agent_name": "editor"}])
+    store(project, later, external_id="two")
+    of_two = html_of(staff.get(f"{RUNS}&session=two"))
+    lines = re.findall('<span class="second-line quiet">([^<]*(?:writer|editor)[^<]*)<', of_two)
+    assert lines == ["score 2: 0.5 · editor", "score 1: no · writer · m1"]
+    assert "writer" not in text_of(staff.get(MESSAGES))
+
+
 # --- The search of everything -----------------------------------------------------------------------------------------
 
 
@@ -392,9 +448,7 @@ def test_session_without_a_title_is_named_by_its_first_question(staff: Client, p
     failed = answer(created_at=at + SECOND, error="no order")
     store(project, question(content=asked, created_at=at), failed, external_id="chat-7", end_user="ada")
     store(project, question(external_id="q2", content="And?", created_at=at + 2 * SECOND), external_id="chat-7")
-    record = records.Score(name="solved", value=False, session_id="chat-7")
-    place = find_place(primary, project.pk, record)
-    store_scores(primary, project.pk, [PlacedScore(redacted=redact_score(record, DEFAULT_RULES), place=place)])
+    place_score(project, name="solved", value=False, session_id="chat-7")
     session = Session.objects.get()
     tool = ToolCall.objects.order_by("-duration_ms")[0].tool_id
     for url in (
