@@ -122,6 +122,7 @@ def home(request: HttpRequest) -> dict[str, Any]:
             "newest": newest,
             "day_of_newest": f"?{urlencode({**kept, **_times(_day_of(newest[1]))})}",
             "is_counted": changes is not None,
+            "compares": chosen.before is not None,
             **_lists(readable, period, changes or []),
             "intake": _intake(readable, period),
             "storage": _storage(readable) if is_operator else None,

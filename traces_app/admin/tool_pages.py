@@ -161,6 +161,7 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
         "tool_query": urlencode({**filters.given, **period.given}),
         "rows": None if rows is None else _sorted(rows, order),
         "slowest": max((row for row in rows or () if row.p95 is not None), key=lambda row: row.p95 or 0, default=None),
+        "compares": period.before is not None,
         "nothing_before": bool(rows and period.before and not any(row.was_called_before for row in rows)),
         "orders": [
             (label, f"?{urlencode(kept if name == DEFAULT_ORDER else {**kept, 'o': name})}", name == order)

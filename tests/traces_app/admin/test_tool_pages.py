@@ -293,6 +293,15 @@ def test_list_of_tools_begins_with_what_got_slower(staff: Client, project: Proje
 
 
 @pytest.mark.usefixtures("traces")
+def test_any_time_is_compared_with_nothing(staff: Client) -> None:
+    text = text_of(staff.get(STATISTICS, {"created": "any"}))
+    assert "No period is before this one, so nothing can be compared. Compare the last 24 hours" in text
+    assert "search 7 43% 3" in text
+    home = text_of(staff.get("/admin/", {"created": "any"}))
+    assert "What fails Tool" in home and "3/7" in home
+
+
+@pytest.mark.usefixtures("traces")
 def test_tab_of_a_tool_is_that_of_the_list_of_tools(staff: Client) -> None:
     page = html_of(staff.get(f"/admin/traces_app/tool/{Tool.objects.get(name='search').pk}/change/"))
     assert f'<a href="{STATISTICS}" aria-current="true">Tools</a>' in page
