@@ -27,13 +27,14 @@ from messages_app.admin.keyset import KeysetAdmin, single_words, without_invalid
 from messages_app.admin.list_rows import CHECKBOX, Column
 from messages_app.admin.time_zones import ENTERED_IN
 from messages_app.admin.typed_filters import typed_filters
-from messages_app.admin.walks import request_for
+from messages_app.admin.walks import end_of_search, request_for
 from messages_app.models import Message, Session
 from traces_app.models import ToolCall
 from traces_app.queries.runs.outcome import Outcome
 
 from .filters import OutcomeFilter
 from .periods import warn_of_others
+from .text_search import tell_fault
 
 SHOWN = 5
 _LISTS: tuple[tuple[Any, Promise, Mapping[str, str]], ...] = (
@@ -194,7 +195,11 @@ def _search(
         return FoundList(title, has_filters=False)
     query_dict = QueryDict(mutable=True)
     query_dict.update({**_parameters(query, asked), **parameters})
-    found = of_model.keyset_list(request_for(request, query_dict))
+    page = request_for(request, query_dict)
+    page.is_of_several = True  # type: ignore[attr-defined]  # read only by text_search
+    found = of_model.keyset_list(page)
+    if model is _LISTS[0][0]:
+        tell_fault(request, page)
     found.list_display = [one for one in found.list_display if one != CHECKBOX]
     del query_dict[COLUMNS]
     return FoundList(
@@ -204,5 +209,5 @@ def _search(
         columns=found.list_columns(),
         rows=list(islice(found.list_rows(), SHOWN)),
         has_more=len(found.result_list) > SHOWN,
-        was_stopped=found.was_stopped,
+        was_stopped=found.was_stopped or end_of_search(page) is not None,
     )

@@ -199,12 +199,18 @@ def _cursor_in(request: HttpRequest) -> Cursor | None:
         return None  # the list refuses it
 
 
+def tell_fault(request: HttpRequest, of: HttpRequest) -> None:
+    """Tell the reader what is wrong with the text of the search of a list, whose request is `of`."""
+    if fault := _came_to(of).fault:
+        messages.info(request, _("Only names and IDs were searched. %(reason)s") % {"reason": fault})
+
+
 def _tell_end(request: HttpRequest) -> None:
-    if is_walk(request):
+    # A page of several lists tells what concerns them all once.
+    if is_walk(request) or getattr(request, "is_of_several", False):
         return
     came_to, reached = _came_to(request), end_of_search(request)
-    if came_to.fault:
-        messages.info(request, _("Only names and IDs were searched. %(reason)s") % {"reason": came_to.fault})
+    tell_fault(request, request)
     if came_to.indexed_until is not None:
         words = _("Indexed up to %(time)s; newer messages were read directly.") % {"time": "{}"}
         messages.info(request, format_html(words, moment(came_to.indexed_until)))

@@ -415,6 +415,14 @@ def test_search_leaves_out_lists_that_lack_a_filter(staff: Client, runs: dict[st
     assert "lack one of the filters: Failed calls, Tool calls" in stopped
 
 
+def test_search_says_once_what_concerns_all_lists(staff: Client, runs: dict[str, str]) -> None:
+    url = f"{SESSIONS}everything/"
+    assert text_of(staff.get(url, {"q": '"dear'})).count("This quotation mark has no partner.") == 1
+    # The messages are not indexed, which changes nothing of what is found.
+    assert "Indexed up to" in text_of(staff.get(RUNS, {"q": "dear", "role": "assistant"}))
+    assert "Indexed up to" not in text_of(staff.get(url, {"q": "dear"}))
+
+
 def test_search_warns_of_filters_that_are_not_valid(staff: Client, runs: dict[str, str]) -> None:
     url = f"{SESSIONS}everything/"
     moved = staff.get(url, {"q": "dear", "outcome": "bogus"})

@@ -118,6 +118,9 @@ def test_search_that_takes_long_says_where_it_stopped(
         pages += 1
     assert pages > 3
     assert len(rows_of(page)) == 1
+    everything = text_of(admin_client.get(f"{SESSIONS}everything/", {"q": "there is no atlantis"}))
+    assert everything.count("The search took too long and was stopped.") == 1
+    assert "Continue the search" not in everything and "Nothing found in" not in everything
 
 
 def test_search_uses_a_bounded_number_of_queries(admin_client: Client, project: Project) -> None:
