@@ -44,12 +44,13 @@ from traces_app.queries.questions import last_good_run, near_good_run, question_
 from traces_app.queries.runs.listed import ListedRun, read_listed
 from traces_app.queries.runs.outcome import Outcome, outcome_of_run
 from traces_app.queries.session_names import read_session_names
+from traces_app.queries.similar_runs import likeness_of
 from traces_app.queries.word_changes import Pieces, WordChanges
 
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session
 from .run_page import deciding_failure_of, tokens_of
-from .similar_page import similar_context
+from .similar_page import Likeness, similar_context
 
 MOST_CANDIDATES = 20
 MOST_ALIKE = 5
@@ -113,6 +114,8 @@ def show_comparison(model_admin: KeysetAdmin, request: HttpRequest, message_id: 
     message = message_of_page(db, scope, message_id)
     if message is None or message.role != Message.Role.ASSISTANT:
         return model_admin.missing(request)
+    if "good" in request.GET and (good := _good_run_for(db, message)) is not None:
+        return HttpResponseRedirect(f"{request.path}?{urlencode({'other': good})}")
     form = CompareForm(db, scope, request.GET if "other" in request.GET else None)
     found = None
     prose = Prose(raw="raw" in request.GET)
@@ -183,10 +186,16 @@ def compared_runs(db: Database, message: Message, other: Message, at: UUID | Non
             for run, question in zip(runs, words.of(*asked), strict=True)
         ],
         "question": asked[0],
+        "likeness": _likeness(db, *runs) if all(asked) and asked[0] != asked[1] else None,
         # Those of a replay are of its last message, so they compare with nothing.
         "figures": figures if replay is None else [],
         "same": [*([gettext("question")] if asked[0] == asked[1] else []), *same] if replay is None else [],
     }
+
+
+def _likeness(db: Database, message: Message, other: Message) -> Likeness | None:
+    found = likeness_of(db, message.pk, other.pk)
+    return None if found is None else Likeness(found=found)
 
 
 def _outcome_of(db: Database, run: Message) -> Outcome:
@@ -249,9 +258,10 @@ def searched_runs(model_admin: KeysetAdmin, request: HttpRequest, message: Messa
         rows = model_admin.keyset_list(request_for(request, given)).result_list
     except IncorrectLookupParameters:
         rows = []  # the page says which filter is invalid
-    listed = read_listed(db, [row.pk for row in rows if row.pk != message.pk])
+    listed = read_listed(db, [message.pk, *(row.pk for row in rows)])
     return {
         "question": _question_of(db, message),
+        "listed": listed.pop(message.pk, None),
         "found_url": model_admin.list_url(given.urlencode()),
         "found": _good_first(listed.values())[:MOST_CANDIDATES],
     }
@@ -270,11 +280,22 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
     listed = read_listed(db, newest)
     return {
         "question": _question_of(db, message),
+        "listed": read_listed(db, [message.pk]).get(message.pk),
         "good_run": _last_good_run(db, message),
         "good": good,
         "alike": [row for row in alike if row.listed.run.pk not in listed_first][:MOST_ALIKE],
         "candidates": _good_first(listed.values()),
     }
+
+
+def _good_run_for(db: Database, message: Message) -> UUID | None:
+    """Return the last good run of the question of a run, otherwise the good run that is most like it; None if there is none."""
+    if message.deleted_at or message.session.deleted_at:
+        return None
+    if (good := _last_good_run(db, message)) is not None:
+        return good
+    rows = similar_context(db, message, "everything", only_good=True)["rows"]
+    return rows[0].listed.run.pk if rows else None
 
 
 def _good_first(listed: Iterable[ListedRun]) -> list[ListedRun]:

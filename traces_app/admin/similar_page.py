@@ -56,17 +56,15 @@ _PARTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimilarRow:
-    """A run that is like the one of the page."""
+class Likeness:
+    """How much another run is like the one of the page, in words."""
 
     found: SimilarRun
-    listed: ListedRun
-    compare_url: str
 
     @property
-    def percent(self) -> int:
-        """Never 100 unless all parts are the same."""
-        return int(100 * self.found.score + 1e-6)
+    def percent(self) -> str:
+        """Never 100% unless all parts are the same."""
+        return f"{int(100 * self.found.score + 1e-6)}%"
 
     @property
     def common(self) -> list[tuple[Any, bool]]:
@@ -75,6 +73,14 @@ class SimilarRow:
         return [
             (same, True) if score >= _SAME else (similar, False) for score, same, similar in scores if score >= _SIMILAR
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarRow(Likeness):
+    """A run that is like the one of the page."""
+
+    listed: ListedRun
+    compare_url: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,13 +115,22 @@ def similar_runs(
             compared = {*stored["id"].tolist(), *(key.bytes for key in waiting)}
             candidates = {*_nearest(db, given[0], stored, embedder, limit, by), *waiting} - {message_id}
         similar = nlargest(limit, _compared(db, given[0], candidates, embedder, by), key=lambda run: run.rank)
-        tools = db.rows(Tool.objects).in_bulk({tool for result in similar for tool in result.run.features.tools})
-    names = {key: tool.name for key, tool in tools.items()}
+        results = _schemas(db, similar)
     return SimilarRuns(
-        results=[_schema(result, names) for result in similar],
+        results=results,
         compared_count=len(compared - {message_id.bytes}),
         searched_to=instant_text(ids.created_at_of(UUID(bytes=min(compared)))) if more else None,
     )
+
+
+def likeness_of(db: Database, message_id: UUID, other_id: UUID) -> SimilarRun | None:
+    """Return how much another run is like one, as `similar_runs` says it; None if they have nothing in common, or one is gone. At most
+    ten queries."""
+    with one_snapshot(db, read_only=True):
+        given = list(read_runs(db, [message_id]))
+        embedder = db.rows(EmbedderInUse.objects).filter(name=current_name()).first()
+        found = list(_compared(db, given[0], [other_id], embedder, "everything")) if given else []
+        return next(iter(_schemas(db, found)), None)
 
 
 def current_name() -> str:
@@ -253,6 +262,12 @@ def read_runs(db: Database, keys: Collection[UUID]) -> Iterator[Run]:
         patterns = [errors[one] for one in failed if one in errors]
         features = Features(question=asked or "", tools=tools, errors=[*patterns, own_error])
         yield Run(key, project_id, session_id, call_count, failure_count, features)
+
+
+def _schemas(db: Database, found: Sequence[_Found]) -> list[SimilarRun]:
+    tools = db.rows(Tool.objects).in_bulk({tool for similar in found for tool in similar.run.features.tools})
+    names = {key: tool.name for key, tool in tools.items()}
+    return [_schema(similar, names) for similar in found]
 
 
 def _schema(similar: _Found, names: dict[int, str]) -> SimilarRun:

@@ -105,7 +105,8 @@ def test_arguments_that_follow_from_the_question_are_passed_over(staff: Client, 
     left, right = run_of(5471, {"success": False, "error": "no card"}), run_of(2014, {"output": "done"})
     page = staff.get(f"{page_of(left)}?other={right}")
     assert (
-        "First difference: step 0 · refund 1 difference before it only follows from the other question: order 5471 / 2014"
+        "First difference: step 0 · refund Another question, 71% alike · similar question · same tools"
+        " 1 difference before it only follows from the other question: order 5471 / 2014"
         " Failed calls 1 → 0" in text_of(page)
     )
     assert "refund Error · Step 0" in text_of(page)
@@ -272,10 +273,7 @@ def test_unknown_run_is_refused_with_a_reason(staff: Client, runs: tuple[UUID, U
     assert html_of(page).index('role="alert"') < html_of(page).index("Good runs like this one")
     assert "≠" not in text_of(page)
     # What there is to compare with stays.
-    assert (
-        links_of(page)["What is the weather in Shanghai and in Atlantis?"]
-        == f"/admin/messages_app/message/{runs[0]}/change/"
-    )
+    assert links_of(page)["Run"] == f"/admin/messages_app/message/{runs[0]}/change/"
     assert f"?other={runs[1]}" in html_of(page)
 
 
@@ -302,7 +300,37 @@ def test_queries_do_not_depend_on_the_runs(staff: Client, runs: tuple[UUID, UUID
 def test_run_that_no_good_one_is_like_says_so(staff: Client, project: Project) -> None:
     run = store(project, question(), answer()).messages[1].id
     assert isinstance(run, UUID)
-    assert "No good run is like this one yet." in text_of(staff.get(page_of(run)))
+    for address in (page_of(run), f"{page_of(run)}?good"):
+        assert "No good run is like this one yet." in text_of(staff.get(address))
+
+
+def test_run_without_good_run_of_its_question_leads_to_one_like_it(
+    staff: Client, project: Project, stranger: Project
+) -> None:
+    def run_of(owner: Project, name: str, asked: str, *, failed: bool) -> UUID:
+        result: dict[str, Any] = {"success": False, "error": "no card"} if failed else {"output": "ok"}
+        steps = [{"tool_calls": [{"name": "pay", "args": {}, "result": result}]}]
+        run = store(owner, question(content=asked), answer(agent_steps=steps), external_id=name).messages[1].id
+        assert isinstance(run, UUID)
+        return run
+
+    failed = run_of(project, "failed", "Refund order 5471", failed=True)
+    run_of(project, "alike", "Refund order 5472", failed=True)
+    less = run_of(project, "less", "Please refund", failed=False)
+    run_of(stranger, "foreign", "Refund order 5473", failed=False)
+    compare = links_of(staff.get(f"/admin/messages_app/message/{failed}/change/"))["Compare with a good run"]
+    assert compare == f"{page_of(failed)}?good"
+    assert staff.get(compare)["Location"] == f"{page_of(failed)}?other={less}"
+    best = run_of(project, "best", "Refund order 5474, please", failed=False)
+    page = staff.get(compare, follow=True)
+    assert page.redirect_chain == [(f"{page_of(failed)}?other={best}", 302)]
+    assert re.search(r"Another question, [5-9]\d% alike · similar question · same tools", text_of(page))
+    assert links_of(page)["Other run …"] == page_of(failed)
+    # Of the same question nothing is said.
+    good = run_of(project, "good", "Refund order 5471", failed=False)
+    page = staff.get(compare, follow=True)
+    assert page.redirect_chain == [(f"{page_of(failed)}?other={good}", 302)]
+    assert "alike" not in text_of(page)
 
 
 def test_failed_run_leads_to_last_good_run_of_its_question(

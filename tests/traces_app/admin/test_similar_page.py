@@ -37,10 +37,10 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
     assert "Failed timeout after 31 s 2026-03-01 12:00:00 Runs like this one" in text
     # What each gave: the first one is selected.
     assert (
-        f"Failed Weather in <b>Oslo</b>? timeout after 7 s same question · same tools · same errors 100% {ago(NOON)}"
+        f"Failed Weather in <b>Oslo</b>? timeout after 7 s 100% alike · same question · same tools · same errors {ago(NOON)}"
         in text
     )
-    assert "Done Weather in Rome? similar question · same tools 62%" in text
+    assert "Done Weather in Rome? 62% alike · similar question · same tools" in text
     assert "1 tool call 1 failed · Weather in <b>Oslo</b>? Likeness 100% same question same tools same errors" in text
     fine = Message.objects.get(external_id="fine")
     selected = staff.get(f"{page_of(run)}?run={fine.pk}")
@@ -61,7 +61,7 @@ def test_run_leads_to_runs_like_it_and_their_comparison(staff: Client, run: UUID
 def test_failed_run_leads_to_failures_like_it(staff: Client, run: UUID) -> None:
     page = staff.get(links_of(staff.get(f"/admin/messages_app/message/{run}/change/"))["Failures like this one"])
     text = text_of(page)
-    assert "Failed Weather in <b>Oslo</b>? timeout after 7 s same question" in text
+    assert "Failed Weather in <b>Oslo</b>? timeout after 7 s 100% alike · same question" in text
     assert "Weather in Rome?" not in text
     # What they have in common, not what else differs.
     assert "First difference" not in text
