@@ -16,9 +16,9 @@ from access_app.errors import Conflict, NotFound
 from access_app.models import Project
 from access_app.readable import Readable
 from access_app.visibility import ProjectScope
+from tracesite_sdk.records.health_flags import STOPPED
 
 from .http import schemas
-from .interruptions import FLAG
 from .models import NONE_DECIDED, Message, Session
 from .sql.json_rows import Column, Source
 
@@ -205,7 +205,7 @@ _OUTCOME = f"""
         (
             SELECT CASE
                 WHEN NOT run.is_completed THEN CASE status WHEN 'paused' THEN 'waiting' ELSE 'running' END
-                WHEN '{FLAG}' = ANY(run.health) THEN 'stopped'
+                WHEN '{STOPPED}' = ANY(run.health) THEN 'stopped'
                 WHEN run.error <> '' OR run.failure_count > 0 AND run.decided_by IS DISTINCT FROM '{NONE_DECIDED}' THEN 'failed'
                 ELSE 'done'
             END

@@ -847,7 +847,7 @@ async def cancelled() -> Recording:
     ]
     talk = LangGraphTalk(recording, "importer", [check_file, import_contacts], script)
     await interrupted(recording, talk, "Import contacts.csv into the address book.", 6)
-    recording.end(error="Stopped by the user.")
+    recording.end(error="Stopped by the user.", health=["stopped"])
     recording.status("aborted")
     return recording
 

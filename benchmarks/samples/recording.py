@@ -122,7 +122,7 @@ class Recording:
     def refer(self, references: list[Json]) -> None:
         self.run.setdefault("knowledge_references", []).extend(references)
 
-    def end(self, answer: str = "", *, error: str = "") -> None:
+    def end(self, answer: str = "", *, error: str = "", health: Sequence[str] = ()) -> None:
         self.run |= {"is_completed": True, "completed_at": now()}
         steps = self.run["agent_steps"]
         if answer and steps and not steps[-1]["tool_calls"] and steps[-1]["thought"] == answer:
@@ -134,6 +134,8 @@ class Recording:
         self.run["content"] = answer
         if error:
             self.run["error"] = error
+        if health:
+            self.run["health"] = [*health]
 
     def status(self, status: str) -> None:
         self.session["status"] = status

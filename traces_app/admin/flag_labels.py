@@ -26,6 +26,7 @@ from tracesite_sdk.records.health_flags import (
     REPAIRED_ID,
     REPAIRED_NAME,
     SAMPLED,
+    STOPPED,
     TIME_OUT_OF_RANGE,
     TIME_WENT_BACK,
     TRUNCATED,
@@ -33,6 +34,7 @@ from tracesite_sdk.records.health_flags import (
 from tracesite_sdk.records.losses import counts_of
 
 FLAG_LABELS: Mapping[str, Any] = {
+    STOPPED: gettext_lazy("stopped"),
     INTERRUPTED: gettext_lazy("interrupted"),
     EVENTS_DROPPED: gettext_lazy("events lost"),
     SAMPLED: gettext_lazy("calls sampled out"),

@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.utils import timezone
+from msgspec.structs import replace
 
 from access_app.audit.trail import note_counts
 from access_app.db import Database
 from access_app.masking import masking_of
+from messages_app.interruptions import reason_of, text_of
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import normalise
 from tracesite_sdk.normalize.redacted import redact
+from tracesite_sdk.records.health_flags import INTERRUPTED
 
 from . import metrics
 from .batch import SessionOutcome, Source, WriteScope
@@ -38,7 +41,7 @@ def ingest(
     batch = []
     rules = masking_of(project_id)
     for session in sessions:
-        batch.append(redact(normalise(session, now=now), rules))
+        batch.append(redact(_with_interruptions(normalise(session, now=now)), rules))
         # Messages without times get different ones, because pages by time cannot end between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
     outcomes = store(
@@ -50,3 +53,17 @@ def ingest(
     note_counts(db.actor, project_id, sessions=len(batch), messages=sum(len(outcome.messages) for outcome in outcomes))
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes
+
+
+def _with_interruptions(session: records.Session) -> records.Session:
+    """Give the interrupted runs of a session an error, so that none looks as if it had ended well."""
+    messages = session.messages or []
+    if not any(INTERRUPTED in (message.health or ()) and not message.error for message in messages):
+        return session
+    closed = [
+        replace(message, error=message.error or text_of(reason_of(message.metadata or {})))
+        if INTERRUPTED in (message.health or ()) and message.is_completed
+        else message
+        for message in messages
+    ]
+    return replace(session, messages=closed)

@@ -219,6 +219,23 @@ def test_inserted_lines_do_not_end_the_turn() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("after", "health"),
+    [
+        ([], ["stopped"]),
+        ([line("user", "u9", "Then another way", 9), line("assistant", "a9", [text("Done.")], 10)], ["stopped"]),
+        ([line("assistant", "a9", [text("Done.")], 9)], None),
+    ],
+    ids=["at the end", "before another question", "before more of the turn"],
+)
+def test_interruption_stops_the_turn_before_it(after: list[dict[str, Any]], health: list[str] | None) -> None:
+    marker = line("user", "m1", [text("[Request interrupted by user for tool use]")], 6)
+    messages = only([*LINES[:5], marker, *after]).messages or []
+    assert [message.health for message in messages[:3]] == [None, health, None]
+    assert [message.external_id for message in messages[:3]] == ["u1", "a1", "m1"]
+    assert [message.health for message in messages[3:]] == [None] * len(messages[3:])
+
+
 NOTIFICATION = "<task-notification>\n<task-id>b1</task-id>\n<status>completed</status>\n</task-notification>"
 
 

@@ -150,7 +150,7 @@ def test_repeated_results_count_once() -> None:
 def test_aborted_turn_has_failed_and_ends_the_session() -> None:
     session = read(codex, lines([*START, *MORE]))[0][0]
     last = (session.messages or [])[-1]
-    assert (session.status, last.error) == ("aborted", "turn aborted: interrupted")
+    assert (session.status, last.error, last.health) == ("aborted", "turn aborted: interrupted", ["stopped"])
     assert [step.model for step in steps(last)] == ["gpt-5.1-codex"]
     assert [has_failed(call) for call in calls(session)] == [True, False, False, True]
     resumed = [*START, *MORE, event(20, "task_started", turn_id="t3"), message(20, "assistant", "On it.")]

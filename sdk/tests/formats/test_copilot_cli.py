@@ -109,6 +109,7 @@ def test_full_session_gives_expected_records() -> None:
     ]  # fmt: skip
     answer, last = [message for message in session.messages or () if message.role == "assistant"]
     assert (answer.content, last.content, last.error) == ("Two tests fail.", None, "turn aborted: user initiated")
+    assert (answer.health, last.health) == (None, ["stopped"])
     assert Counter(call.name for call in calls(session)) == {"bash": 1, "view": 1, "task": 1, "glob": 1, "grep": 1, "edit": 1}  # fmt: skip
     assert [(call.id, call.status, call.parent) for call in calls(session)] == [
         ("c1", "error", None),

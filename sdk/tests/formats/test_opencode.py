@@ -161,7 +161,8 @@ def test_last_step_with_tokens_only_has_rest_of_the_cost() -> None:
 def test_aborted_session_has_status_aborted() -> None:
     session = only(opencode, export([USER, ABORTED]))
     assert session.status == "aborted"
-    assert (session.messages or [])[-1].error == "MessageAbortedError: The operation was aborted."
+    last = (session.messages or [])[-1]
+    assert (last.error, last.health) == ("MessageAbortedError: The operation was aborted.", ["stopped"])
 
 
 def test_provider_error_is_error_of_the_message() -> None:

@@ -27,7 +27,7 @@ from tracesite_sdk.normalize.pricing import is_amount
 from tracesite_sdk.normalize.records import text_of
 from tracesite_sdk.normalize.tool_results import NO_REASON, normalize_result, received
 from tracesite_sdk.records.event_types import EVENT_TYPES, EventType, Stage
-from tracesite_sdk.records.health_flags import EMPTY_TOOL_NAME, ORPHAN_RESULT
+from tracesite_sdk.records.health_flags import EMPTY_TOOL_NAME, ORPHAN_RESULT, STOPPED
 from tracesite_sdk.records.losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
 from tracesite_sdk.records.request_parts import CONVERSATION
 from tracesite_sdk.transcripts.parsing.requests import model_input
@@ -552,7 +552,8 @@ class RunState:
     @property
     def flags(self) -> list[str]:
         """Health flags of the answer."""
-        return sorted(flags_of(self.losses, self.answer_cuts))
+        is_stopped = self.status == "aborted" and self.completed_at is not None
+        return sorted({*flags_of(self.losses, self.answer_cuts), *([STOPPED] if is_stopped else [])})
 
     @property
     def prompt_flags(self) -> list[str]:

@@ -43,6 +43,7 @@ from tracesite_sdk.normalize.json_values import fields, instant, items, millisec
 from tracesite_sdk.normalize.mended_json import decode_json
 from tracesite_sdk.normalize.pricing import tokens
 from tracesite_sdk.normalize.records import text_of
+from tracesite_sdk.records.health_flags import STOPPED
 from tracesite_sdk.transcripts.documents import Document, Files, Lines, Skip
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from tracesite_sdk.transcripts.parsing.response_items import (
@@ -99,6 +100,8 @@ _NEARBY = 8
 _EXIT_CODE = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d+)\s*$", re.MULTILINE)
 _WALL_TIME = re.compile(r"^Wall time: ([0-9.]+) seconds\s*$", re.MULTILINE)
 
+_BY_USER = "interrupted"
+"""The reason of a turn that the user aborted; others are that another task replaced it, or its budget."""
 _ABORTED = re.compile(r"(?:Wall time: [0-9.]+ seconds\n)?aborted(?: by user(?: after [0-9.]+s)?)?")
 """The output of a call that the user stopped."""
 _FAILURES = (
@@ -802,7 +805,10 @@ class _Reader:
             error = f"turn aborted: {reason or 'no reason'}" if kind == "turn_aborted" else reason or kind
             self._end_turn()
             metadata = {"type": kind, **rest(event, ("type", "message", "reason"))}
-            self._waiting.append(Reply(id=line.id, content=None, error=error, created_at=at, metadata=metadata))
+            health = [STOPPED] if kind == "turn_aborted" and reason == _BY_USER else ()
+            self._waiting.append(
+                Reply(id=line.id, content=None, error=error, created_at=at, health=health, metadata=metadata)
+            )
         elif kind in _NOTICES:
             self._add_message(line.id, "system", f"[{kind}]", at, {"type": kind, **rest(event, ("type",))})
         elif kind in _BEGINS or kind in _ENDS:

@@ -30,6 +30,7 @@ from functools import partial
 from typing import Any
 
 from tracesite_sdk.normalize.json_values import duration, fields, instant, items, rest, text, time_flags
+from tracesite_sdk.records.health_flags import STOPPED
 from tracesite_sdk.transcripts.documents import Document, Skip, first_values, join_place, numbered_values
 from tracesite_sdk.transcripts.entries import EMPTY_CONVERSATION, Call, Entry, Prompt, Reply, Result, Transcript
 from tracesite_sdk.transcripts.times import after
@@ -43,6 +44,8 @@ _EVENTS = (
 """Events by which the format is recognised."""
 _TYPED = (None, "user", "cli", "command")
 """Values of `source` of a prompt that a person typed."""
+_BY_USER = "user initiated"
+"""The reason of a turn that the user aborted."""
 _NOTICES = ("system.notification", "session.compaction_complete", "session.snapshot_rewind")
 _READ = (
     *("user.message", "system.message", "assistant.message", "assistant.reasoning", "assistant.usage", "tool.user_requested"),
@@ -284,7 +287,9 @@ class _Reader:
             said = text(data.get("message")) or text(data.get("reason")) or "no reason"
             error = said if kind == "session.error" else f"turn aborted: {said}"
             metadata = rest(data, ("message", "reason", "stack"))
-            yield Reply(id=own, content=None, error=error, created_at=at, metadata=metadata, **self._below(event))
+            below = self._below(event)
+            health = [STOPPED] if kind == "abort" and said == _BY_USER and not below else ()
+            yield Reply(id=own, content=None, error=error, created_at=at, health=health, metadata=metadata, **below)
         elif kind in _NOTICES:
             said = data.get("content") or data.get("summaryContent") or data.get("error") or f"[{kind}]"
             metadata = {"type": kind, **rest(data, ("content", "summaryContent"))}

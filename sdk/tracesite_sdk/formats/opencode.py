@@ -36,6 +36,7 @@ import msgspec
 
 from tracesite_sdk.normalize.json_values import between, fields, instant, items, rest, text
 from tracesite_sdk.normalize.mended_json import decode_json
+from tracesite_sdk.records.health_flags import STOPPED
 from tracesite_sdk.transcripts.documents import (
     Document,
     Files,
@@ -352,6 +353,7 @@ def _replies(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Ite
             step_id=id_,
             parent_call="" if info.get("summary") is True else None,
             error=_error(info.get("error")) if is_last else None,
+            health=[STOPPED] if is_last and fields(info.get("error")).get("name") == _ABORTED else (),
             metadata={**metadata, **step.metadata},
         )
         for part in step.tools:

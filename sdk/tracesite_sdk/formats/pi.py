@@ -25,6 +25,7 @@ from typing import Any
 
 from tracesite_sdk.normalize.json_values import between, content, fields, instant, items, rest, text
 from tracesite_sdk.records import SessionStatus
+from tracesite_sdk.records.health_flags import STOPPED
 from tracesite_sdk.transcripts.documents import Document, Lines, Skip, numbered_values, skip_silently
 from tracesite_sdk.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from tracesite_sdk.transcripts.parsing.tool_outputs import text_and_attachments
@@ -242,6 +243,7 @@ def _reply(
         created_at=at,
         duration=between(at, ended),
         error=(text(message.get("errorMessage")) or stop_reason) if stop_reason in _FAILED else None,
+        health=[STOPPED] if stop_reason == "aborted" else (),
         metadata={**metadata, **rest(message, _REPLY_FIELDS), **rest({"thinking": signatures}, ())},
     )
 

@@ -38,6 +38,8 @@ TRUNCATED = "truncated"
 files of the trace were left as they are, because it has too many."""
 INTERRUPTED = "interrupted"
 """The run was closed because its process ended or sent nothing more: see messages_app.interruptions."""
+STOPPED = "stopped"
+"""A person stopped the run before it ended, as its producer says: an error of this kind is no failure of the agent."""
 
 FLAGS = (
     ORPHAN_RESULT,
@@ -55,5 +57,6 @@ FLAGS = (
     SAMPLED,
     TRUNCATED,
     INTERRUPTED,
+    STOPPED,
 )
 """All flags. A producer may set others of its own."""

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.call_ids import folded
-from tracesite_sdk.records.health_flags import GUESSED_RESULT, ORPHAN_RESULT, REPAIRED_ID
+from tracesite_sdk.records.health_flags import GUESSED_RESULT, ORPHAN_RESULT, REPAIRED_ID, STOPPED
 
 from .entries import Call, Entry, Prompt, Reply, Result, size_of
 from .times import Clock, with_time
@@ -154,6 +154,10 @@ class Conversation:
         return _finished(turn)
 
     def _add_prompt(self, entry: Prompt) -> None:
+        if STOPPED in entry.health:
+            entry = replace(entry, health=[flag for flag in entry.health if flag != STOPPED])
+            if self._turn is not None:
+                self._turn.health.add(STOPPED)
         prompt = _Prompt(self._next_index(), entry)
         self._items.append(prompt)
         self._count_size(prompt, entry)

@@ -29,7 +29,8 @@ class Prompt(Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     """Aware. If no entry of a transcript has a time, see times.with_times."""
     health: Sequence[str] = ()
-    """Flags of oddities in this entry, such as NAIVE_TIME; its message gets them."""
+    """Flags of oddities in this entry, such as NAIVE_TIME; its message gets them. STOPPED, of what says that the user stopped the
+    turn before it, is for that turn."""
     is_aside: bool = False
     """Whether the client inserted it without a question of the user, so that the turn continues."""
     metadata: dict[str, Any] = {}

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from tracesite_sdk.records.health_flags import STOPPED
+
 from .entries import Call, Reply, Result
 from .times import after
 
@@ -71,6 +73,8 @@ class Turn:
 
     def extend_to(self, entry: Reply | Result) -> None:
         """Add the flags of an entry, and its end to the time of the turn."""
+        if isinstance(entry, Reply):
+            self.health.discard(STOPPED)  # it went on
         self.health.update(entry.health)
         if entry.created_at is not None:
             end = after(entry.created_at, entry.duration if isinstance(entry, Reply) else None)

@@ -37,6 +37,7 @@ from tracesite import settings_cards
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event
 from tracesite_sdk.records import ids
+from tracesite_sdk.records.health_flags import STOPPED
 from tracesite_sdk.redaction.rules import DEFAULT_RULES
 
 SESSIONS = "/admin/messages_app/session/"
@@ -296,14 +297,16 @@ def test_lists_have_the_outcomes_of_the_pages_of_runs(
         "bad": {"agent_steps": called("", "no <b>account")},
         "good": {"agent_steps": called("no account", "")},
         "broken": {"agent_steps": called(""), "error": "out of memory"},
-        "stopped": {"agent_steps": [], "error": "Stopped.", "health": [interruptions.FLAG]},
+        "stopped": {"agent_steps": [], "error": "Stopped.", "health": [STOPPED]},
+        "killed": {"agent_steps": [], "health": [interruptions.FLAG]},
     }
     for name, fields in ended.items():
         store(project, question(content=name), answer(content="Paid.", **fields), external_id=name, title=name)
-    expected = {"bad": "Failed", "good": "Done", "broken": "Failed", "stopped": "Stopped"}
+    expected = {"bad": "Failed", "good": "Done", "broken": "Failed", "stopped": "Stopped", "killed": "Failed"}
     assert of_sessions() == expected
     runs = outcomes(f"{MESSAGES}?role=assistant")
     below = {"bad": "no <b>account", "good": "Paid.", "broken": "out of memory", "stopped": "Stopped."}
+    below["killed"] = interruptions.TEXTS[interruptions.NO_NEWS]
     assert runs == {f"{name} {text}": expected[name] for name, text in below.items()}
     for run in Message.objects.filter(role="assistant").select_related("session"):
         assert f"outcome-{expected[run.session.title].lower()}" in html_of(staff.get(page_of(run.pk)))
@@ -682,7 +685,7 @@ def test_session_ends_as_its_newest_run(staff: Client, project: Project) -> None
         f"?role=assistant&session={outcome.id}&outcome=failed"
     )
     assert links_of(staff.get(page))["ValueError: no"] == page_of(newest.get().pk)
-    newest.update(health=["interrupted"])
+    newest.update(health=["stopped"])
     assert header_of(staff.get(page)).startswith("Stopped")
     later += timedelta(hours=1)
     store(project, answer(external_id="a3", created_at=later, agent_steps=[], content="", is_completed=False))

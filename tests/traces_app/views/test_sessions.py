@@ -82,7 +82,9 @@ def test_outcome_is_that_of_the_filter(owner: Caller, project: Project) -> None:
         ("broke", {"error": "out of memory"}),
         ("call failed", {}),
         ("open", {"is_completed": False}),
-        ("closed", {"health": ["interrupted"]}),
+        ("closed", {"agent_steps": [], "health": ["interrupted"]}),
+        ("stopped", {"health": ["stopped"]}),
+        ("not ended", {"is_completed": False, "health": ["stopped"]}),
     ):
         store(project, question(), answer(**fields), external_id=name)
     store(project, question(), answer(is_completed=False), external_id="asks", status="paused")
@@ -93,6 +95,9 @@ def test_outcome_is_that_of_the_filter(owner: Caller, project: Project) -> None:
             one["external_id"]: one["outcome"] for one in owner.get("sessions/", deleted=deleted, limit=50).results
         }
         assert {found[name] for name in found} <= set(OUTCOMES) == set(Outcome.values)
+        if deleted == "false":
+            # Only a person stops a run.
+            assert [found[name] for name in ("closed", "stopped", "not ended")] == ["failed", "stopped", "running"]
         for outcome in OUTCOMES:
             listed = owner.get("sessions/", deleted=deleted, limit=50, outcome=outcome).results
             assert {one["external_id"] for one in listed} == {name for name in found if found[name] == outcome}

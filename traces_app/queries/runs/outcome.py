@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from messages_app.interruptions import FLAG, is_interrupted
 from messages_app.models import HAS_FAILED, WAITS, Message, Session
+from tracesite_sdk.records.health_flags import STOPPED
 
 from .telling import is_shell
 
@@ -62,10 +62,10 @@ _MEANINGS = {
     Outcome.WAITING: _("It goes on when a person answers."),
     Outcome.RUNNING: _("It has not ended yet."),
     Outcome.DONE: _("It ended without an error; calls that failed were made good by later ones."),
-    Outcome.STOPPED: _("It was closed before it ended."),
+    Outcome.STOPPED: _("A person stopped it before it ended."),
 }
 # The first conditions are those of indexes.
-_IS_STOPPED = ~Q(health=[]) & Q(is_completed=True, health__contains=[FLAG])
+_IS_STOPPED = ~Q(health=[]) & Q(is_completed=True, health__contains=[STOPPED])
 _IS_OPEN = Q(is_completed=False)
 CONDITIONS: Mapping[Outcome, Q] = {
     Outcome.FAILED: HAS_FAILED & Q(is_completed=True) & ~_IS_STOPPED,
@@ -86,14 +86,14 @@ OF_STATUS: Mapping[str, Outcome] = {
 """What the status of a session says, in the words of runs."""
 
 
-def outcome_of(*, is_completed: bool, is_interrupted: bool, is_waiting: bool, has_failed: bool) -> Outcome:
+def outcome_of(*, is_completed: bool, is_stopped: bool, is_waiting: bool, has_failed: bool) -> Outcome:
     """Return the outcome of a run.
 
-    `is_interrupted`: it was closed or aborted before it ended (messages_app.interruptions). `is_waiting`: it goes on when a person
-    answers, so nothing is decided yet. `has_failed`: it has an error, or a failure that decided (`deciding_failure`); a failed
-    call that was made good leaves it done.
+    `is_stopped`: a person stopped it (tracesite_sdk.records.health_flags); a run that was closed because its process ended or sent
+    nothing more has an error. `is_waiting`: it goes on when a person answers, so nothing is decided yet. `has_failed`: it has an
+    error, or a failure that decided (`deciding_failure`); a failed call that was made good leaves it done.
     """
-    if is_interrupted:
+    if is_stopped:
         return Outcome.STOPPED
     if is_waiting:
         return Outcome.WAITING
@@ -106,7 +106,7 @@ def outcome_of_run(run: Message, session: Session, *, has_failed: bool) -> Outco
     """Return the outcome of a run of a session."""
     return outcome_of(
         is_completed=run.is_completed,
-        is_interrupted=is_interrupted(run),
+        is_stopped=run.is_completed and STOPPED in run.health,
         is_waiting=not run.is_completed and session.status == Session.Status.PAUSED,
         has_failed=has_failed,
     )

@@ -37,6 +37,7 @@ from traces_app.views.parameters import sender_of
 from traces_app.views.viewset import TraceViewSet
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_event, redact_session_patch
+from tracesite_sdk.records import health_flags
 
 from .parameters import MAX_SELECTED, MAX_SESSIONS, body_as, converted, page_in
 from .reading import first_question, has_events, last_number, messages_in, messages_of, session_page, sessions
@@ -283,7 +284,11 @@ def _stop_by_record(
     db: Database, session: FoundSession, message: FoundMessage, role: records.Role, by: str
 ) -> Refusal | None:
     record = records.Message(
-        id=str(message.pk), role=role, is_completed=True, metadata={STOPPED: {"by": by, **_REASON}}
+        id=str(message.pk),
+        role=role,
+        is_completed=True,
+        health=[health_flags.STOPPED],
+        metadata={STOPPED: {"by": by, **_REASON}},
     )
     (outcome,) = ingest(db, session.project_id, [records.Session(id=str(session.pk), messages=[record])])
     return outcome.refused or outcome.messages[0].refused

@@ -75,11 +75,11 @@ def test_deciding_failure_has_no_later_success(rows: list[tuple[str, str, str]])
         ({"is_completed": False}, Outcome.RUNNING),
         ({"is_completed": False, "has_failed": True}, Outcome.RUNNING),
         ({"is_completed": False, "is_waiting": True}, Outcome.WAITING),
-        ({"is_interrupted": True, "has_failed": True}, Outcome.STOPPED),
+        ({"is_stopped": True, "has_failed": True}, Outcome.STOPPED),
     ],
 )
 def test_outcome_follows_from_the_run(facts: dict[str, bool], outcome: Outcome) -> None:
-    usual = {"is_completed": True, "is_interrupted": False, "is_waiting": False, "has_failed": False}
+    usual = {"is_completed": True, "is_stopped": False, "is_waiting": False, "has_failed": False}
     assert outcome_of(**usual | facts) == outcome
 
 

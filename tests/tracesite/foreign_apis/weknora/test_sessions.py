@@ -277,6 +277,7 @@ def test_stop_keeps_text_received_so_far(weknora: WeKnora, project: Project) -> 
     row = MessageRow.objects.get(pk=message)
     assert row.metadata == {"a": 1, "stopped": {"by": "key chat", "reason": "user_requested"}}
     assert (row.completed_at is not None, SessionRow.objects.get().status) == (True, "completed")
+    assert row.health == ["stopped"]
     assert weknora.stop(session.id, message).message == "Message already completed"
 
 
