@@ -357,6 +357,13 @@ class Message(models.Model):
         return not self.is_completed
 
     @property
+    def took_ms(self) -> int | None:
+        """Its duration; as long as it goes on, the milliseconds since it began."""
+        if self.is_completed:
+            return self.duration_ms
+        return max(round((timezone.now() - self.created_at).total_seconds() * 1000), 0)
+
+    @property
     def unknown_count(self) -> int:
         """Requests of unknown cost: see UNKNOWN_IN_MESSAGE."""
         return 0 if self.goes_on else self.unpriced_count

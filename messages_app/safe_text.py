@@ -231,29 +231,39 @@ def message_duration(message: Any) -> SafeString:
     """Format the duration of a message: from its beginning to its end, or until now if it goes on. Of a complete one without a
     known end it is the sum of its steps, and says so. Every page shows it like this."""
     text, title = _duration_and_title(message)
-    words = _("%(duration)s in all steps") if message.is_completed else _("%(duration)s so far")
-    return (
-        format_html('<span title="{}">{}</span>', title, words % {"duration": text})
-        if title
-        else conditional_escape(text)
-    )
+    words = _("%(duration)s in all steps") % {"duration": text} if message.is_completed else so_far(text)
+    return format_html('<span title="{}">{}</span>', title, words) if title else conditional_escape(text)
 
 
 def listed_duration(message: Any) -> SafeString:
-    """Format the duration of a message for a list, where only the title says what it is."""
+    """Format the duration of a message for a list, where only the title says that it is a sum of steps."""
     text, title = _duration_and_title(message)
-    return format_html('<abbr title="{}">{}</abbr>', title, text) if title else conditional_escape(text)
+    words = text if message.is_completed else so_far(text)
+    return format_html('<abbr title="{}">{}</abbr>', title, words) if title else conditional_escape(text)
+
+
+def run_time(session: Any, last_run: Any) -> str:
+    """Format the sum of the durations of the runs of a session, of which the last one counts until now if it goes on; "" if none is
+    known."""
+    if last_run is not None and not last_run.is_completed:
+        return so_far(duration(session.duration_ms - (last_run.duration_ms or 0) + last_run.took_ms))
+    # The sum is 0, too, if no duration is known.
+    is_known = session.duration_ms or (last_run is not None and last_run.duration_ms == 0)
+    return duration(session.duration_ms) if is_known else ""
+
+
+def so_far(text: str) -> str:
+    return _("%(duration)s so far") % {"duration": text}
 
 
 def _duration_and_title(message: Any) -> tuple[str, str]:
     """Return the duration of a message in words, and what it is if that is not the time from its beginning to its end."""
-    text = duration(message.duration_ms)
+    text = duration(message.took_ms)
     if message.completed_at is not None or (message.is_completed and not text):
         return text, ""
     if message.is_completed:
         return text, _("Sum of the durations of its steps, because its end is unknown")
-    since = timezone.now() - message.created_at
-    return duration(max(int(since.total_seconds() * 1000), 0)), _("Since it began")
+    return text, _("Since it began")
 
 
 def age(instant: datetime | None) -> str:

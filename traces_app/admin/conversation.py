@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, When, Window
 from django.db.models.functions import Coalesce, RowNumber
+from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -92,7 +93,7 @@ class SessionPage:
     plan: Sequence[Sequence[PlannedAgent]]
     """The agents of its workflow, in layers."""
     duration_ms: int | None
-    """From the start of its first message to the end of its last one; None if it is 0, or if that goes on."""
+    """From the start of its first message to the end of its last one, or until now if that goes on; None if it is 0."""
 
 
 def read_session(db: Database, session_id: UUID) -> SessionPage | None:
@@ -126,9 +127,7 @@ def _duration(db: Database, session_id: UUID) -> int | None:
     if first is None or last is None:
         return None
     begun, completed_at, duration_ms, is_completed = last
-    if not is_completed:
-        return None
-    end = completed_at or begun + timedelta(milliseconds=duration_ms or 0)
+    end = completed_at or begun + timedelta(milliseconds=duration_ms or 0) if is_completed else timezone.now()
     return round(max((end - first[0]).total_seconds(), 0) * 1000) or None
 
 

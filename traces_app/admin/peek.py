@@ -15,7 +15,7 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
 from messages_app.models import Message
-from messages_app.safe_text import ago, duration, message_duration
+from messages_app.safe_text import ago, duration, message_duration, run_time
 from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.actors import read_about
 from traces_app.queries.runs.deciding import stored_decision
@@ -62,7 +62,7 @@ def send_session_peek(model_admin: KeysetAdmin, request: HttpRequest, session_id
         "label": outcome_label(last.outcome if last else OF_STATUS[session.status]),
         "began": ago(session.created_at),
         "name": session_name(session),
-        "took": duration(session.duration_ms or None),
+        "took": run_time(session, last.run if last else None),
         "priced": session,
         "tokens": words_of_tokens(tokens_of(db, session)),
         "facts": [session.end_user],

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
-from django.db.models import Case, Exists, F, OuterRef, QuerySet, Subquery, TextField, When
+from django.db.models import Case, F, OuterRef, QuerySet, Subquery, TextField, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -41,7 +41,7 @@ from messages_app.admin.trash import Trash, delete_selected, purge_selected, res
 from messages_app.admin.walks import page_size
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
-from messages_app.safe_text import ago, duration, first_characters, marked, one_line, total_cost, visible
+from messages_app.safe_text import ago, first_characters, marked, one_line, run_time, total_cost, visible
 from traces_app.ingest.changes import tag_sessions
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge.purging import purge
@@ -143,10 +143,13 @@ def _newest_runs(rows: Iterable[Session]) -> list[Message]:
     return [
         run
         for db, keys in of_db.items()
-        for run in with_errors(db.rows(Message.objects).select_related("session").only(*ENDING)).filter(pk__in=keys)
+        for run in with_errors(db.rows(Message.objects).select_related("session").only(*ENDING, *_TIMES)).filter(
+            pk__in=keys
+        )
     ]
 
 
+_TIMES = ("created_at", "duration_ms")
 _SORTS: Mapping[str, Sort] = {
     "activity": Sort(column="active", value="active_at", title=gettext_lazy("Latest activity first"), is_indexed=True),
     **SORTS,
@@ -270,14 +273,7 @@ class SessionAdmin(KeysetAdmin):
                 output_field=TextField(),
             ),
         )
-        if "took" not in self.get_list_display(request):
-            return named
-        # The sum of a session is 0 if no duration is known, too. Its last run is found by its key.
-        last_run = db.rows(Message.objects).filter(pk=OuterRef("last_run_id"), duration_ms=0)
-        with_instants: QuerySet[Any] = named.annotate(
-            is_instant=Case(When(duration_ms=0, then=Exists(last_run)), default=False)
-        )
-        return with_instants
+        return named
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -295,10 +291,11 @@ class SessionAdmin(KeysetAdmin):
         return named_or_saying(request, queryset, named, term, "session", page_size(self, request)), False
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-        if "state" in columns:
-            ended = endings(_newest_runs(rows))
+        if {"state", "took"} & set(columns):
+            runs = {run.pk: run for run in _newest_runs(rows)}
+            ended = endings(runs.values())
             for row in rows:
-                ending = ended.get(row.last_run_id)
+                row.last_run, ending = runs.get(row.last_run_id), ended.get(row.last_run_id)
                 row.outcome = ending.outcome if ending else OF_STATUS[row.status]
                 row.error = ending.error if ending and ending.outcome == Outcome.FAILED else ""
         shown = with_found(request, columns, rows, lambda row: {"title": session_name(row)})
@@ -451,9 +448,7 @@ class SessionAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("run time"), empty_value="")
     def took(self, row: Any) -> str:
-        known = duration(row.duration_ms) if row.duration_ms or row.is_instant else ""
-        is_open = OF_STATUS[row.status] in (Outcome.RUNNING, Outcome.WAITING)
-        return _("%(duration)s so far") % {"duration": known} if known and is_open else known
+        return run_time(row, row.last_run)
 
     @admin.display(description=gettext_lazy("cost"), empty_value="")
     def spent(self, row: Session) -> SafeString:

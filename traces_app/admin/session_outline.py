@@ -21,6 +21,7 @@ from access_app.request_database import database
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, session_of_page
+from messages_app.safe_text import duration, so_far
 from messages_app.sql.pagination import Cursor
 from traces_app.models import AgentStep, ToolCall
 from traces_app.queries.questions import near_good_run
@@ -149,7 +150,12 @@ def read_session_outline(
                 _extend(rows, _row_of(message, ANSWER, depth=1))
             rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
             outcome = outcome_of_run(message, session, has_failed=bool(bubble.error) or message.pk in failed)
-            chapters[rows.ids[chapter]] = Chapter(outcome=outcome.value, label=str(outcome.label), run=message.pk)
+            chapters[rows.ids[chapter]] = Chapter(
+                outcome=outcome.value,
+                label=str(outcome.label),
+                run=message.pk,
+                so_far=so_far(duration(message.took_ms)) if message.goes_on else "",
+            )
             if outcome == Outcome.FAILED and not message.failure_count:
                 # A failure of its own, which the path leads to as to a failed call.
                 rows.statuses[-1 if asked else chapter] = FAILED

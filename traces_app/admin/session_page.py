@@ -31,7 +31,7 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, session_of_page
-from messages_app.safe_text import for_scripts, total_cost_in_words
+from messages_app.safe_text import duration, for_scripts, run_time, so_far, total_cost_in_words
 from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
@@ -44,6 +44,7 @@ from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
 
 from .conversation import (
+    SessionPage,
     count_messages_in_trash,
     count_runs,
     message_numbered,
@@ -106,6 +107,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         message.judged = judged[message.pk]
     outline = read_session_outline(db, session, conversation)
     runs = count_runs(db, session, [message.pk for message in shown])
+    ending = _ending(db, session)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": read_session_name(session),
@@ -116,7 +118,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "description": page.description,
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         "plan": page.plan,
-        "duration_ms": page.duration_ms,
+        "duration": "" if session.goes_on and is_over(session) else _duration(page),
         "cost_words": total_cost_in_words(session),
         "tokens": words_of_tokens(tokens_of(db, session)),
         "open_status": status_of_open_message(session),
@@ -134,9 +136,15 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "page_query": f"?{request.GET.urlencode()}" if {"cursor", "newest"} & request.GET.keys() else "",
         **model_admin.given_trash.context_of(model_admin, request, session),
         **_of_runs(model_admin, request, session),
-        **_ending(db, session),
+        **ending,
+        "run_time": run_time(session, ending.get("last_run")),
     }
     return TemplateResponse(request, "admin/traces_app/session_page.html", context)
+
+
+def _duration(page: SessionPage) -> str:
+    took = duration(page.duration_ms)
+    return so_far(took) if took and page.session.goes_on else took
 
 
 def show_live(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:

@@ -323,7 +323,7 @@ def test_run_time_of_a_session_is_told_from_an_unknown_one(staff: Client, projec
     store(project, answer(content="", is_completed=False, agent_steps=[]), external_id="begun")
     store(project, answer(agent_steps=[], completed_at=NOON, created_at=NOON), external_id="instant")
     took = dict(row[:2] for row in rows_of(staff.get(f"{SESSIONS}?columns=name,took")))
-    assert took == {"begun": "", "instant": "0 ms"}
+    assert (took["instant"], took["begun"].endswith(" min so far")) == ("0 ms", True)
 
 
 def test_durations_of_run_are_named(staff: Client, project: Project) -> None:

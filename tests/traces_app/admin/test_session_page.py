@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from access_app.models import Project
 from tests.admin_pages import links_of, text_of
@@ -105,3 +106,29 @@ def test_session_offers_good_run_only_where_there_is_one(staff: Client, project:
     talk(project, {"agent_steps": calls(True)}, external_id="good")
     good = staff.get(url).json()["good"]
     assert staff.get(good).json()["title"] == "look_0"
+
+
+def test_run_that_goes_on_takes_the_time_since_it_began_everywhere(staff: Client, project: Project) -> None:
+    begun = timezone.now() - timedelta(hours=13)
+    run = answer(created_at=begun, is_completed=False)
+    outcome = store(project, question(created_at=begun), run, title="Nightly")
+    session, message = (
+        f"/admin/messages_app/session/{outcome.id}",
+        f"/admin/messages_app/message/{outcome.messages[1].id}",
+    )
+    for page in (
+        "/admin/messages_app/session/",
+        "/admin/messages_app/message/?role=assistant",
+        f"{session}/change/",
+        f"{session}/peek/",
+        f"{message}/change/",
+        f"{message}/peek/",
+    ):
+        assert "13 h 0 min so far" in text_of(staff.get(page)), page
+    # Of the question, too, on the path of the session.
+    chapters = staff.get(f"{session}/outline/").json()["chapters"].values()
+    assert [chapter["so_far"] for chapter in chapters] == ["13 h 0 min so far"]
+    # Of a run that has ended it is its duration.
+    store(project, {**run, "is_completed": True, "completed_at": begun + timedelta(seconds=4)})
+    assert "so far" not in text_of(staff.get(f"{session}/change/"))
+    assert "4.0 s" in text_of(staff.get("/admin/messages_app/session/"))

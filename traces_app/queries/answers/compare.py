@@ -90,7 +90,7 @@ def compare(db: Database, scope: ProjectScope, name: str, other_name: str) -> An
 def _head(side: str, run: ListedRun) -> list[Line]:
     row = run.run
     names = f"{side}_run", f"{side}_outcome", f"{side}_at", f"{side}_duration_ms", f"{side}_cost"
-    values = str(row.pk), run.outcome.value, row.created_at, row.duration_ms, row.cost
+    values = str(row.pk), run.outcome.value, row.created_at, row.took_ms, row.cost
     said = f"{side}_question", f"{side}_answer", f"{side}_error"
     texts = Data(run.question), Data(run.said), Data(run.error)
     return [

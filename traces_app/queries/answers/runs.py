@@ -74,9 +74,13 @@ def head_of(run: ListedRun) -> list[Line]:
         line("asked: {question}", question=Data(run.question)),
         line("answered: {answer}", answer=Data(run.said)),
         line(
-            *("took {duration_ms}", "steps: {step_count}", "calls: {call_count}, failed: {failure_count}"),
+            *(
+                "took {duration_ms}" if row.is_completed else "{duration_ms} so far",
+                "steps: {step_count}",
+                "calls: {call_count}, failed: {failure_count}",
+            ),
             *("tokens: {tokens}", cost if row.cost is not None else ""),
-            duration_ms=row.duration_ms,
+            duration_ms=row.took_ms,
             step_count=row.step_count,
             call_count=row.call_count,
             failure_count=row.failure_count,

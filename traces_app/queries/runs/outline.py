@@ -128,12 +128,14 @@ class RunRows:
     """Whether the run has more rows."""
 
 
-class Chapter(msgspec.Struct, frozen=True):
+class Chapter(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the run of a question ended."""
 
     outcome: str
     label: str
     run: UUID
+    so_far: str = ""
+    """How long it has gone on, in words; "" if it has ended."""
 
 
 class StoodFor(NamedTuple):

@@ -101,7 +101,7 @@ export const pendingFor = (row) => {
 
 const tookElement = (row) => {
   const [took, step, own] = [tookOf(row), stepOf(row), outline.durations[row]];
-  const made = element("span", "run-took", pendingFor(row) || (took === null ? "" : duration(took)));
+  const made = element("span", "run-took", outline.chapters[row]?.so_far || pendingFor(row) || (took === null ? "" : duration(took)));
   made.classList.toggle("run-long", took > longest && !isMessage(row));
   made.title = step && step.took !== null && own !== null ? `${filled(words.step, { number: outline.numbers[row] })}: ${duration(step.took)}, ${nameOf(row)}: ${duration(own)}` : "";
   if (row === outline.bottleneck) {
