@@ -18,12 +18,14 @@ from messages_app.admin.keyset import VALUE_CHARACTERS, KeysetAdmin
 from messages_app.markdown import WORK, Prose
 from messages_app.models import Message
 from messages_app.queries import as_uuid
-from messages_app.safe_text import for_scripts, one_line
+from messages_app.safe_text import duration, for_scripts, one_line
 from messages_app.waiting import waiting_words
 from traces_app.queries.contexts import step_with_input
 from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.deciding import stored_decision
 from traces_app.queries.runs.outcome import outcome_of_run, quiet_since
+from traces_app.queries.runs.outline import Outline
+from traces_app.queries.runs.unrecorded import unrecorded
 from traces_app.queries.seals import read_sealed_at
 from traces_app.queries.session_names import read_session_name
 from traces_app.queries.waiting import waiting_calls
@@ -50,6 +52,9 @@ from .span_page import own_span, spans_of_message
 
 TAB_CHARACTERS = 50
 HEADING_CHARACTERS = 120
+LEAST_UNRECORDED_MS = 1_000
+LEAST_UNRECORDED_PART = 5
+"""The answer is often written after the last row, so that a short time is left out of most runs."""
 
 
 def show_message(model_admin: KeysetAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -115,6 +120,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         text = _("Call “%(value)s” is not in this run.")
         model_admin.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
     missing, redacted = losses_of(db, message)
+    outline = read_first_rows(db, message.pk, run)
     found: dict[str, Any] = {
         "run": run,
         "failure_count": run.place.total,
@@ -125,7 +131,8 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         "judged": judgements_of(db, [message], request.user.get_username())[message.pk],
         "may_edit": model_admin.allows(request, Role.EDITOR, message),
         "explorer_words": explorer_words(),
-        "first_rows": msgspec.to_builtins(read_first_rows(db, message.pk, run)),
+        "first_rows": msgspec.to_builtins(outline),
+        "unrecorded": _unrecorded_words(outline, message),
         "hidden": for_scripts(),
         "row_count": message.step_count + message.call_count,
         "follows": not (message.is_completed or message.deleted_at or message.session.deleted_at),
@@ -146,6 +153,18 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         found["tool_ms"] = read_tool_time(db, message.pk)
     found["tokens"] = words_of_tokens(tokens_of(db, message))
     return found
+
+
+def _unrecorded_words(outline: Outline, message: Message) -> str:
+    """Return how much of the time of a run its rows leave out; "" if that is not worth a word, and for a run of more than the first
+    rows."""
+    if not outline.is_whole or not message.is_completed:
+        return ""
+    total, gaps = unrecorded(outline, message)
+    left_out = sum(gap.ms for gap in gaps)
+    if left_out < max(LEAST_UNRECORDED_MS, total / LEAST_UNRECORDED_PART):
+        return ""
+    return _("%(duration)s not recorded") % {"duration": duration(left_out)}
 
 
 def _selected(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def explorer_words() -> str:
         "unanswered": _("No answer"),
         "goesOn": _("Goes on in the next part"),
         "cut": _("The bar is cut: this took much longer than the other rows"),
-        "gap": _("Nothing ran"),
+        "gap": _("%(duration)s not recorded"),
         "image": _("Image"),
         "nested": _("JSON in a string"),
         "more": _("Show more"),

@@ -148,7 +148,7 @@ def test_outline_names_waits_and_what_took_long(viewer: Caller, project: Project
         {"iteration": 2, "thought": "Wait.", "tool_calls": [{"name": "approve"}]},
     ]
     text = read(viewer, "outline", run=run_of(project, "slow", *steps, is_completed=False))
-    assert section(text, "Times in which nothing ran") == ["- 1 min 0 s before 1/0"]
+    assert section(text, "Times without a step or call") == ["- 1 min 0 s before 1/0"]
     assert section(text, "It waits for") == ["- 2/0 `approve` · no result yet"]
     assert section(text, "What took longest")[0] == "- 1/0 `load` · `load is done` · 20.0 s · bottleneck"
 

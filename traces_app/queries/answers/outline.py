@@ -18,6 +18,7 @@ from traces_app.queries.questions import near_good_run
 from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.runs.deciding import EndedCall, deciding_failures, stored_decision
 from traces_app.queries.runs.outline import Outline, RowWords, RunRows, outline_of, read_runs, read_words
+from traces_app.queries.runs.unrecorded import Gap, unrecorded
 
 from .answer import BYTES_OF_TOKEN, Answer, Data, Hint, Line, Section, line
 from .runs import find_run, head_of, line_of, listed, listed_runs
@@ -50,8 +51,11 @@ def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens
     pending = [row for row, status in enumerate(whole.statuses) if status == _PENDING]
     told = failed if len(failed) <= FAILURES_READ else [*failed[: FAILURES_READ // 2], *failed[-FAILURES_READ // 2 :]]
     path = [] if begin else _longest(whole)
-    gaps = [] if begin else _gaps(whole)
-    wanted = {*steps, *([] if begin else (*told, *pending[:LONGEST_SHOWN], *path, *(row for row, _took in gaps)))}
+    gaps = [] if begin else _gaps(whole, run)
+    wanted = {
+        *steps,
+        *([] if begin else (*told, *pending[:LONGEST_SHOWN], *path, *(row for _ms, row in gaps if row is not None))),
+    }
     tell = _Teller(db, run, rows, whole, wanted)
     # What lies between two parts of a longer run is not known to be like them.
     is_cut = len(steps) < len(shown) - begin
@@ -87,8 +91,13 @@ def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens
                 share=0.2,
             ),
             Section(
-                title="Times in which nothing ran",
-                lines=[line("{gap_ms} before {number}", gap_ms=took, number=tell.number(row)) for row, took in gaps],
+                title="Times without a step or call: nothing ran, or it was not recorded",
+                lines=[
+                    line("{gap_ms} at the end", gap_ms=ms)
+                    if row is None
+                    else line("{gap_ms} before {number}", gap_ms=ms, number=tell.number(row))
+                    for ms, row in gaps
+                ],
                 share=0.2,
             ),
             Section(
@@ -235,21 +244,10 @@ def _longest(outline: Outline) -> list[int]:
     return sorted((row for row in took if took[row] and took[row] >= least), key=lambda row: -took[row])[:LONGEST_SHOWN]
 
 
-def _gaps(outline: Outline) -> list[tuple[int, int]]:
-    """Return the longest times in which nothing ran, in ms, each with the row that began after it."""
-    timed = sorted(
-        (start, start + (outline.took(row) or 0), row)
-        for row in range(len(outline.ids))
-        if (start := _start(outline, row)) is not None
-    )
-    gaps: list[tuple[int, int]] = []
-    end = timed[0][0] if timed else 0
-    for start, ended, row in timed:
-        if start > end:
-            gaps.append((row, start - end))
-        end = max(end, ended)
-    least = (end - timed[0][0]) / LEAST_PART if timed else 0
-    return sorted((gap for gap in gaps if gap[1] >= least), key=lambda gap: -gap[1])[:LONGEST_SHOWN]
+def _gaps(outline: Outline, run: Message) -> list[Gap]:
+    """Return the longest times that the rows of a run leave out, those first, without those that are a small part of it."""
+    total, gaps = unrecorded(outline, run)
+    return sorted((gap for gap in gaps if gap.ms >= total / LEAST_PART), key=lambda gap: -gap.ms)[:LONGEST_SHOWN]
 
 
 def _decided_by(db: Database, run: Message, rows: RunRows) -> UUID:
@@ -266,12 +264,6 @@ def _decided_by(db: Database, run: Message, rows: RunRows) -> UUID:
     ]
     place = deciding_failures(db, {None: calls}).get(None)
     return NONE_DECIDED if place is None else rows.ids[place]
-
-
-def _start(outline: Outline, row: int) -> int | None:
-    """Return when a row began, or the step for which it stands."""
-    step = outline.steps.get(row)
-    return outline.starts[row] if step is None or step.start is None else step.start
 
 
 def _of_session(db: Database, run: Message, name: str) -> list[Section]:

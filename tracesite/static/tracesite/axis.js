@@ -1,6 +1,6 @@
 // The axis of time above the rows, which a reader zooms by buttons, keys, or by dragging over it. `span` is the part of the run that it shows.
-import { duration, element, part, reader, root, words } from "./page.js";
-import { beginOf, byTime, endOf, isFailed, outline, whole } from "./rows.js";
+import { duration, element, filled, isSession, part, reader, root, words } from "./page.js";
+import { beginOf, byTime, endOf, isAssumed, isFailed, isPending, outline, whole } from "./rows.js";
 
 const MOST_MARKS = 300;
 const TICK_WIDTH = 100; // at least, in pixels
@@ -8,6 +8,7 @@ const DAY = 86_400_000;
 const DISTANCES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, DAY / 2];
 
 const times = part("times");
+let free = []; // beginnings and ends of the times without a row that are long enough to be seen
 let zoomed = null; // null for the whole run, also while it grows
 
 export const span = () => zoomed ?? whole;
@@ -21,27 +22,40 @@ export const placed = (name, from, to, ...content) => {
   return made;
 };
 
-// The times in which nothing is known to run, if they are long enough to be seen.
-const gaps = () => {
-  const least = (span().to - span().from) / 50;
-  const free = [];
-  let end = 0;
+// The times of the run that its rows leave out: nothing ran, or it was not recorded. A call without a result may have run until the end.
+const findGaps = () => {
+  const found = [];
+  let end = whole.from;
   for (const row of byTime) {
     const start = beginOf(row);
     if (start === null) {
       break;
     }
-    if (start - end > least) {
-      free.push(placed("run-gap", end, start));
-      free.at(-1).title = `${words.gap}: ${duration(start - end)}`;
-    }
-    end = Math.max(end, endOf(row));
+    found.push([end, start]);
+    end = Math.max(end, isPending(row) && !isSession ? whole.to : endOf(row));
   }
-  return free;
+  return [...found, [end, whole.to]];
 };
 
+// Whether a time is longer than one part of so many of what the axis shows.
+const isLongerThan =
+  (parts) =>
+  ([from, to]) =>
+    to - from > (span().to - span().from) / parts;
+
+const gapElement = ([from, to]) => {
+  const said = filled(words.gap, { duration: duration(to - from) });
+  const made = placed("run-gap", from, to, element("span", "", said));
+  made.title = said;
+  return made;
+};
+
+// The long ones, to lie behind the bars of a row.
+export const gapsOfRow = () => free.filter(isLongerThan(10)).map(gapElement);
+
 // Round times, as many as there is room for, but none whose words would be cut off.
-const ticks = ({ from, to }) => {
+const ticks = ({ from: left, to: right }) => {
+  const [from, to] = [left - whole.from, right - whole.from];
   const least = (to - from) / Math.max(Math.floor(times.clientWidth / TICK_WIDTH), 2);
   const distance = DISTANCES.find((one) => one >= least) ?? Math.ceil(least / DAY) * DAY;
   const first = Math.ceil(from / distance);
@@ -50,12 +64,12 @@ const ticks = ({ from, to }) => {
 };
 
 export const paintAxis = () => {
-  const { from, to } = span();
+  free = isAssumed ? [] : findGaps().filter(isLongerThan(50));
   const failed = byTime.filter((row) => isFailed(row) && outline.starts[row] !== null).slice(0, MOST_MARKS);
   times.replaceChildren(
-    ...gaps(),
+    ...free.map(gapElement),
     ...failed.map((row) => placed("run-failure-mark", outline.starts[row], null)),
-    ...ticks({ from, to }).map((at) => placed("run-tick", at, null, duration(at))),
+    ...ticks(span()).map((at) => placed("run-tick", at + whole.from, null, duration(at))),
   );
 };
 

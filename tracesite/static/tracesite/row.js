@@ -1,7 +1,7 @@
 // One row of a path as an element: number, words, and what came of it; its bar, how long it took, and what it cost.
-import { placed } from "./axis.js";
+import { gapsOfRow, placed } from "./axis.js";
 import { isFound } from "./find.js";
-import { counted, duration, element, filled, now, reader, root, words } from "./page.js";
+import { counted, duration, element, filled, isSession, now, reader, root, words } from "./page.js";
 import { ANSWER, CHAPTER, FAILED, hasChildren, isCall, isFolded, isMessage, isRepeated, longest, nameOf, NOTE, outline, STATUSES, STEP, stepOf, tookOf, whole, wordsOf } from "./rows.js";
 
 const MOST_INDENTS = 12; // deeper rows stand below each other, so that there is room for their words
@@ -22,14 +22,15 @@ const bar = (kind, start, took, isCritical, after = 0) => {
   return [made];
 };
 
-// The bar of a row, and that of the step for which it stands. A call that has not ended reaches to the newest time that is known; without
-// an axis it is as long as any, because nobody knows how long it takes.
+// The bar of a row, and that of the step for which it stands. A call that has not ended reaches to the newest time that is known, and one
+// that never got a result to the end of its run; without an axis it is as long as any, because nobody knows how long it takes.
 const bars = (row) => {
   const [start, isCritical, kind] = [outline.starts[row], outline.critical[row] === 1, kindOf(row)];
-  const isOpen = root.dataset.live && start !== null && kind === "pending";
+  const isOpen = start !== null && kind === "pending" && (root.dataset.live || (reader.view === "time" && !isSession));
   const step = stepOf(row) ?? { start: null, took: null };
   const took = outline.durations[row] ?? (isOpen ? (reader.view === "time" ? whole.to - start : longest) : null);
-  const made = element("span", "run-track", ...bar("step", step.start, step.took, isCritical), ...bar(kind, start, took, isCritical, Math.max(tookOf(row) - took, 0)));
+  const behind = reader.view === "time" ? gapsOfRow() : [];
+  const made = element("span", "run-track", ...behind, ...bar("step", step.start, step.took, isCritical), ...bar(kind, start, took, isCritical, Math.max(tookOf(row) - took, 0)));
   made.title = made.querySelector(".run-bar-cut") ? words.cut : "";
   return made;
 };

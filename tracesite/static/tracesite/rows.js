@@ -46,6 +46,7 @@ export const tookOf = (row) => {
 };
 
 export const isCall = (row) => outline.calls[row] === CALL;
+export const isPending = (row) => isCall(row) && outline.statuses[row] === 0;
 export const isFailed = (row) => outline.statuses[row] === FAILED;
 export const isMessage = (row) => outline.calls[row] >= ANSWER;
 export const hasChildren = (row) => outline.depths[row + 1] > outline.depths[row];
@@ -56,7 +57,7 @@ export const runStartOf = (row) => {
   while (parents[up] >= 0) {
     up = parents[up];
   }
-  return outline.calls[up] === CHAPTER ? (outline.starts[up] ?? 0) : 0;
+  return outline.calls[up] === CHAPTER ? (outline.starts[up] ?? 0) : whole.from;
 };
 
 // Whether a row is the first of equal calls, and whether it is folded to that.
@@ -131,8 +132,10 @@ export const read = (columns) => {
   parents = new Int32Array(rows.length).fill(-1);
   folded = Uint8Array.from(rows, (row) => (startsFolded(row) ? 1 : 0));
   place = new Map();
-  whole = { from: 0, to: 1 };
   assumeStarts();
+  const isPlaced = !isAssumed && outline.origin !== null && "took" in root.dataset;
+  // A run may begin before the first row that has a time.
+  whole = { from: isPlaced ? Math.min(Number(root.dataset.begun) / 1000 - outline.origin, 0) : 0, to: 1 };
   const path = [];
   for (const row of rows) {
     path.length = outline.depths[row];
@@ -145,7 +148,7 @@ export const read = (columns) => {
     whole.to = Math.max(whole.to, endOf(row) ?? 0);
   }
   // A run may end after the last row that has a time.
-  whole.to = Math.max(whole.to, isAssumed ? 0 : Number(root.dataset.took ?? 0));
+  whole.to = Math.max(whole.to, isPlaced ? whole.from + Number(root.dataset.took) : 0);
   const known = rows.filter((row) => !isMessage(row)).map(tookOf).filter((took) => took !== null).sort((one, other) => one - other);
   longest = Math.max(known[Math.floor((known.length - 1) * LONG)] ?? 1, 1);
   byTime = rows.sort((one, other) => (beginOf(one) ?? Infinity) - (beginOf(other) ?? Infinity) || one - other);
