@@ -37,12 +37,12 @@ from .input_page import input_context
 from .labels import title_of
 from .run_outline import explorer_words, read_detail, read_first_rows, sees
 from .run_page import (
+    models_of,
     read_deciding_failure,
     read_interrupts,
     read_run,
     read_tool_time,
     tokens_of,
-    unpriced_models,
     words_of_tokens,
 )
 from .run_search import MATCHES_LISTED, search_runs
@@ -148,17 +148,21 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
     if not message.is_completed and waiting_words(message.session):
         found["waits_for"] = read_interrupts(db, message.pk)
     if message.unknown_count:
-        found["unpriced_models"] = unpriced_models(db, message.pk)
+        found["unpriced_models"] = models_of(db, message.pk, unpriced=True)
+    # An answer without steps has its model among its metadata.
+    own = message.metadata.get("model")
+    found["models"] = [own] if isinstance(own, str) and own else []
     if message.step_count:
+        found["models"] = models_of(db, message.pk) or found["models"]
         found["tool_ms"] = read_tool_time(db, message.pk)
     found["tokens"] = words_of_tokens(tokens_of(db, message))
     return found
 
 
 def _unrecorded_words(outline: Outline, message: Message) -> str:
-    """Return how much of the time of a run its rows leave out; "" if that is not worth a word, and for a run of more than the first
-    rows."""
-    if not outline.is_whole or not message.is_completed:
+    """Return how much of the time of a run its rows leave out; "" if that is not worth a word, and for a run without a known end
+    or with more than the first rows."""
+    if not outline.is_whole or message.completed_at is None:
         return ""
     total, gaps = unrecorded(outline, message)
     left_out = sum(gap.ms for gap in gaps)

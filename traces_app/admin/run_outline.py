@@ -97,6 +97,8 @@ class Detail:
     title: str
     telling: str
     """Of a call the argument that tells most."""
+    model: str
+    """The model of the step, or of the step of a call; "" if it is unknown."""
     is_pending: bool
     """Whether it is a call without a result."""
     facts: Sequence[tuple[str, str]]
@@ -290,6 +292,7 @@ def _call_detail(db: Database, call_id: UUID) -> Detail | None:
         is_call=True,
         title=one_line(row.tool.name, NAME_CHARACTERS) or _("(no name)"),
         telling=telling_argument(row.tool.name, texts.args.head + texts.args.rest),
+        model=one_line(row.step.model, NAME_CHARACTERS),
         is_pending=row.status == ToolCall.Status.PENDING,
         facts=_facts(
             (_("Status"), str(row.get_status_display())),
@@ -335,6 +338,7 @@ def _step_detail(db: Database, step: Any) -> Detail:
         is_call=False,
         title=_("Step %(number)s") % {"number": step_number(db, step)},
         telling="",
+        model=one_line(step.model, NAME_CHARACTERS),
         is_pending=False,
         facts=_facts(
             (_("Agent"), one_line(step.agent_name, NAME_CHARACTERS)),

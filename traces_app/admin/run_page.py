@@ -255,10 +255,11 @@ def words_of_tokens(counted: pricing.Tokens | None) -> dict[str, str]:
     }
 
 
-def unpriced_models(db: Database, message_id: UUID) -> list[str]:
-    """Return the models of the steps whose cost is unknown, at most MODELS_NAMED. One query."""
+def models_of(db: Database, message_id: UUID, *, unpriced: bool = False) -> list[str]:
+    """Return the models of the steps of a run, or only of those whose cost is unknown, at most MODELS_NAMED. One query."""
     steps = db.rows(AgentStep.with_deleted).filter(message_id=message_id, **ids_below([message_id]))
-    steps = steps.alias(all_tokens=ALL_TOKENS).filter(IS_UNPRICED)
+    if unpriced:
+        steps = steps.alias(all_tokens=ALL_TOKENS).filter(IS_UNPRICED)
     names = steps.exclude(model="").order_by("model").values_list("model", flat=True)
     return list(names.distinct()[:MODELS_NAMED])
 

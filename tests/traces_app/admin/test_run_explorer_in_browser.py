@@ -478,13 +478,13 @@ def test_call_stands_for_its_step_without_words(
         # Its row took as long as both, and says how long each.
         expect(rows.nth(2).locator(".run-took")).to_have_text("640 ms")
         expect(rows.nth(2).locator(".run-took")).to_have_attribute("title", "Step 1: 600 ms, grep: 40 ms")
-        expect(panel).to_contain_text("40 ms · 1.6 s into the run · Step 1 600 ms")
+        expect(panel).to_contain_text("40 ms · 1.6 s into the run · Step 1 600 ms · opus")
         # What the step says of itself is behind the call, and the call behind that.
         expect(title_of(page)).to_have_text("grep")
         expect(panel).to_contain_text("1.6 s into the run")
         panel.get_by_role("button", name="Step 1").click()
         expect(panel.locator("h2")).to_have_text("Step 1")
-        expect(panel).to_contain_text("600 ms · 1.0 s into the run")
+        expect(panel).to_contain_text("600 ms · 1.0 s into the run · opus")
         panel.get_by_role("tab", name="Details").click()
         expect(panel).to_contain_text("opus")
         panel.get_by_role("button", name="grep").click()

@@ -430,3 +430,18 @@ def test_similar_counts_calls_and_runs_of_the_last_days(staff: Client, project: 
     assert len(statements_of(staff, url)) <= 30
     assert staff.get(url.replace(str(first), str(uuid4()))).status_code == 404
     assert staff.get(url.replace(str(call.pk), str(like.pk))).status_code == 404
+
+
+def test_models_are_named_in_the_header_the_details_and_the_panel(staff: Client, project: Project) -> None:
+    steps = [{"thought": "Look.", "model": model} for model in ("small-1", "large-2", "small-1", "")]
+    outcome = store(project, question(), answer(agent_steps=steps))
+    run = f"/admin/messages_app/message/{outcome.messages[1].id}"
+    page = staff.get(f"{run}/change/")
+    assert '<li class="with-room" title="Model"><bdi>large-2</bdi> +1</li>' in html_of(page)
+    assert "Models large-2 small-1" in text_of(page)
+    step = AgentStep.objects.get(model="large-2")
+    assert staff.get(f"{run}/outline/{step.pk}/").json()["model"] == "large-2"
+    # An answer without steps says itself which model wrote it.
+    alone = store(project, question(), answer(agent_steps=[], metadata={"model": "<b>tiny</b>"}), external_id="alone")
+    page = staff.get(f"/admin/messages_app/message/{alone.messages[1].id}/change/")
+    assert "Model <b>tiny</b>" in text_of(page)

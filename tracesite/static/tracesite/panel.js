@@ -147,17 +147,17 @@ const timesOf = ({ id, is_call: isOfCall }) => {
   return { ...(isOfCall && { status: STATUSES[outline.statuses[row]] }), started_after_ms: isAssumed || start === null ? null : start - runStartOf(row), duration_ms: took };
 };
 
-// The status of a call, how long it took, and when; and the step for which it stands, which is shown from the call.
+// The status of a call, how long it took, and when; the model of a step; and the step for which it stands, which is shown from the call.
 const headElement = (row) => {
   const step = stepOf(row);
   const isStep = step?.id === detail.id;
   const { status, started_after_ms: start, duration_ms: took } = detail.times;
-  const times = [took === null ? "" : duration(took), start ? filled(words.into, { time: duration(start) }) : ""];
+  const times = [took === null ? "" : duration(took), start ? filled(words.into, { time: duration(start) }) : "", detail.is_call ? "" : detail.model];
   const made = element("p", "quiet", ...(detail.is_call ? [element("span", `badge badge-${status}`, words[status]), " "] : []), times.filter(Boolean).join(" · "));
   if (step) {
     const other = isStep ? nameOf(row) : filled(words.step, { number: outline.numbers[row] });
     const itsTook = isStep ? outline.durations[row] : step.took;
-    made.append(" · ", button(other, () => readDetail(isStep ? outline.ids[row] : step.id)), itsTook === null ? "" : ` ${duration(itsTook)}`);
+    made.append(" · ", button(other, () => readDetail(isStep ? outline.ids[row] : step.id)), itsTook === null ? "" : ` ${duration(itsTook)}`, detail.is_call && detail.model ? ` · ${detail.model}` : "");
   }
   return made;
 };

@@ -135,7 +135,7 @@ export const read = (columns) => {
   assumeStarts();
   const isPlaced = !isAssumed && outline.origin !== null && "took" in root.dataset;
   // A run may begin before the first row that has a time.
-  whole = { from: isPlaced ? Math.min(Number(root.dataset.begun) / 1000 - outline.origin, 0) : 0, to: 1 };
+  whole = { from: isPlaced ? Math.min(Math.round(root.dataset.begun / 1000) - outline.origin, 0) : 0, to: 1 };
   const path = [];
   for (const row of rows) {
     path.length = outline.depths[row];
