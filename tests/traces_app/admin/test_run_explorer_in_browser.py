@@ -418,6 +418,33 @@ def test_window_is_for_the_rows(
         assert complaints == []
 
 
+def test_bars_lie_below_the_words_on_a_phone(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
+    for context in browse(browser, session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size(PHONE)
+        page.goto(f"{forty}?view=time")
+        first = row(page, "I look at file 1.")
+        expect(first).to_be_visible()
+        page.wait_for_function(ROWS_ABUT)
+        place = first.bounding_box()
+        assert place is not None
+        assert place["y"] <= 200
+        assert page.evaluate(WHOLE_ROWS) >= 12
+        words, took, bar = (first.locator(part).bounding_box() for part in (".run-label", ".run-took", ".run-track"))
+        assert words is not None
+        assert took is not None
+        assert bar is not None
+        assert words["width"] + took["width"] > 0.85 * PHONE["width"]
+        assert bar["width"] > 0.85 * PHONE["width"]
+        assert bar["y"] >= words["y"] + words["height"] - 1
+        # What is selected opens over the path, and Back closes it.
+        first.click()
+        expect(page.get_by_role("button", name="Back to the path")).to_be_visible()
+        page.go_back()
+        expect(page.get_by_role("button", name="Back to the path")).to_be_hidden()
+        assert complaints == []
+
+
 def test_rows_say_what_happened(forty: str, session_key: str, browser: Browser, live_server: Any) -> None:
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)

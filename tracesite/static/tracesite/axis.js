@@ -4,6 +4,7 @@ import { beginOf, byTime, endOf, isAssumed, isFailed, isPending, outline, whole 
 
 const MOST_MARKS = 300;
 const TICK_WIDTH = 100; // at least, in pixels
+const TICK_WORDS = 48; // of the last tick, in pixels
 const DAY = 86_400_000;
 const DISTANCES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, DAY / 2];
 
@@ -59,7 +60,8 @@ const ticks = ({ from: left, to: right }) => {
   const least = (to - from) / Math.max(Math.floor(times.clientWidth / TICK_WIDTH), 2);
   const distance = DISTANCES.find((one) => one >= least) ?? Math.ceil(least / DAY) * DAY;
   const first = Math.ceil(from / distance);
-  const count = Math.floor((to - (to - from) / 20) / distance) - first + 1;
+  const last = to - (to - from) * Math.max(TICK_WORDS / times.clientWidth, 1 / 20);
+  const count = Math.floor(last / distance) - first + 1;
   return Array.from({ length: Math.max(count, 0) }, (_none, number) => (first + number) * distance);
 };
 

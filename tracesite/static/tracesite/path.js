@@ -13,7 +13,7 @@ export const list = part("list");
 const rows = part("rows");
 const heightOfRows = () => parseFloat(getComputedStyle(root).getPropertyValue("--row"));
 
-let rowHeight = heightOfRows(); // higher in a narrow window
+let rowHeight = heightOfRows(); // higher in a narrow window, there highest beside an axis
 let viewHeight = 0; // of the list: noted, because asking for it makes the browser compute the layout
 let shown = []; // the rows of the present view, in order
 let indexOf = new Int32Array(0); // in `shown` by row, -1 for a row that the view does not show
@@ -185,6 +185,7 @@ export const refresh = () => {
   part("is-cut").hidden = !outline.is_cut;
   part("assumed").hidden = !isAssumed;
   if (reader.view !== "text") {
+    rowHeight = heightOfRows();
     viewHeight = list.clientHeight;
     paintAxis();
     choose();
@@ -239,7 +240,6 @@ part("map").addEventListener("pointerdown", (event) => {
 });
 addEventListener("resize", () => {
   const top = list.scrollTop / rowHeight;
-  rowHeight = heightOfRows();
   refresh();
   list.scrollTop = top * rowHeight;
 });
