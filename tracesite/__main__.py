@@ -17,6 +17,11 @@ from access_app.program import program
 from tracesite.serving import embedded_postgres
 
 _HOME = Path(__file__).resolve().parent.parent
+_APPS = ("access_app", "messages_app", "traces_app", "tracesite")
+_MAKE_A_DATABASE = ("serve", "restore_backup")
+"""Our commands that make an embedded database where there is none. Others would work on an empty one, beside that of the server."""
+_NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+"""For settings that need an address to which nothing connects."""
 
 
 def main() -> None:
@@ -37,8 +42,16 @@ def main() -> None:
     command = [argument if argument.startswith("-") else argument.replace("-", "_") for argument in sys.argv[1:2]]
     try:
         if "DJANGO_AUTO_COMPLETE" in os.environ:
-            # A shell asks Django to complete a word: the settings need an address, and nothing connects to it.
-            os.environ["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/nothing"
+            # A shell asks Django to complete a word.
+            os.environ["DATABASE_URL"] = _NOWHERE
+        elif _needs_a_database(command) and not os.environ.get("DATABASE_URL") and not embedded_postgres.exists():
+            if not {"-h", "--help"} & set(sys.argv):
+                sys.exit(
+                    f"There is no database in {embedded_postgres.data_dir()} yet. To make one: {program()} serve, or "
+                    f"{program()} migrate. If the data of Tracesite is in another directory, name it with TRACESITE_DATA_DIR; "
+                    "another database, with DATABASE_URL."
+                )
+            os.environ["DATABASE_URL"] = _NOWHERE
         else:
             embedded_postgres.ensure()
         execute_from_command_line([program(), *command, *sys.argv[2:]])
@@ -58,6 +71,12 @@ def main() -> None:
         sys.exit(141)  # 128 + SIGPIPE
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as shells have it
+
+
+def _needs_a_database(command: list[str]) -> bool:
+    """Return whether a command of ours works on data that are there already."""
+    files = [_HOME / app / "management" / "commands" / f"{name}.py" for app in _APPS for name in command]
+    return any(file.exists() for file in files) and command[0] not in _MAKE_A_DATABASE
 
 
 if __name__ == "__main__":

@@ -127,6 +127,15 @@ def ensure(*, durable: bool = True) -> None:
     atexit.register(_leave, cluster, users, os.getpid())
 
 
+def exists() -> bool:
+    """Return whether TRACESITE_DATA_DIR has an embedded database, without making anything; True if this user may not look."""
+    homes = data_dir() / "postgres", _home_elsewhere(data_dir())
+    try:
+        return any((one / "data").exists() for one in homes)
+    except PermissionError:
+        return True  # `ensure` names whose it is
+
+
 def home() -> Path | None:
     """Return the directory of the embedded database that this process uses; None if it uses another one."""
     return _home
@@ -167,17 +176,26 @@ def reset() -> Path:
 # --- Directories and programs -------------------------------------------------------------------------------
 
 
+def data_dir() -> Path:
+    """Return the directory of the embedded database and of what belongs to it, which need not exist."""
+    return Path(os.environ.get("TRACESITE_DATA_DIR") or DEFAULT_DATA_DIR).resolve()
+
+
+def _home_elsewhere(directory: Path) -> Path:
+    return ROOTS_HOME / hashlib.sha256(str(directory).encode()).hexdigest()[:12]
+
+
 def _cluster(durable: bool) -> Cluster:
-    data_dir = Path(os.environ.get("TRACESITE_DATA_DIR") or DEFAULT_DATA_DIR).resolve()
-    home = data_dir / "postgres"
+    directory = data_dir()
+    home = directory / "postgres"
     uid, gid = os.geteuid(), os.getegid()
     own_name = _name_of(uid)
     try:
-        _make_and_close(data_dir, 0o711 if uid == 0 else 0o700)
+        _make_and_close(directory, 0o711 if uid == 0 else 0o700)
         if uid == 0:
             server_user = pwd.getpwnam(ROOTS_SERVER_USER)
             uid, gid = server_user.pw_uid, server_user.pw_gid
-            home = _roots_home(data_dir, Cluster(home=str(home), uid=uid, gid=gid, durable=durable))
+            home = _roots_home(directory, Cluster(home=str(home), uid=uid, gid=gid, durable=durable))
         # Root's server user has to pass through; the private directory is `data`, which it owns.
         _make_directory(home, 0o700 if uid == os.geteuid() else 0o711)
     except KeyError:
@@ -201,7 +219,7 @@ def _cluster(durable: bool) -> Cluster:
 
 def _roots_home(data_dir: Path, cluster: Cluster) -> Path:
     """Return the data directory if the server's user can reach it, else a directory in ROOTS_HOME in its place."""
-    elsewhere = ROOTS_HOME / hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
+    elsewhere = _home_elsewhere(data_dir)
     # A cluster stays where it was created, even if the modes of the directories above change.
     if (elsewhere / "data").exists():
         return elsewhere
