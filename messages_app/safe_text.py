@@ -10,9 +10,8 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 from django.db.models import F, Func, IntegerField
@@ -20,8 +19,11 @@ from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince
-from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from access_app.moments import ago as ago
+from access_app.moments import moment as moment
 
 from .sql.beginnings import Beginning, PrettyBeginning, pretty
 
@@ -272,49 +274,6 @@ def age(instant: datetime | None) -> str:
     Django joins the units as it joins a list; Chinese writes units without a comma.
     """
     return "" if instant is None else timesince(instant).replace("、", " ")
-
-
-def moment(instant: datetime | None) -> SafeString:
-    """Format an aware time to the second, in the reader's zone and the same in every language; "" if unknown.
-
-    Its title has the time in UTC; times.js adds the age.
-    """
-    if instant is None:
-        return mark_safe("")
-    return _time(instant, f"{timezone.localtime(instant):%Y-%m-%d %H:%M:%S}")
-
-
-def ago(instant: datetime) -> SafeString:
-    """Format how long ago an aware time was, in one unit: "9 hours ago". Its title has the time in UTC; times.js adds more."""
-    minutes = max(int((timezone.now() - instant).total_seconds()), 0) // 60
-    unit = next((unit for unit in (24 * 60, 60) if minutes >= unit), 1)
-    return _time(instant, _ago(minutes - minutes % unit, get_language()))
-
-
-@lru_cache(1_000)
-def _ago(minutes: int, _language: str | None) -> str:
-    """Return the words for a number of minutes: Django's take a tenth of the time of a list, and name months in Chinese as dates."""
-    hours = minutes // 60
-    days = hours // 24
-    months = days // 30
-    if months >= 12:
-        years = days // 365 or 1
-        return ngettext("%(number)s year ago", "%(number)s years ago", years) % {"number": years}
-    if months:
-        return ngettext("%(number)s month ago", "%(number)s months ago", months) % {"number": months}
-    if days:
-        return ngettext("%(number)s day ago", "%(number)s days ago", days) % {"number": days}
-    if hours:
-        return ngettext("%(number)s hour ago", "%(number)s hours ago", hours) % {"number": hours}
-    if minutes:
-        return ngettext("%(number)s minute ago", "%(number)s minutes ago", minutes) % {"number": minutes}
-    return _("just now")
-
-
-def _time(instant: datetime, shown: str) -> SafeString:
-    utc = instant.astimezone(UTC)
-    title = f"{utc:%Y-%m-%d %H:%M:%S}"
-    return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), title, shown)
 
 
 def first_characters(field: str, limit: int) -> Beginning:
