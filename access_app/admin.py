@@ -15,11 +15,12 @@ from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from access_app.audit.trail import actor_of
+from access_app.audit.trail import Actor, actor_of
 from access_app.db import PEOPLE_ARE_HERE, primary
 from access_app.people import gone, with_people
 from access_app.projects import add_project, project_changed
@@ -131,7 +132,11 @@ class MembershipForm(OfProject, MembershipModelForm):
 
 
 class OfOwners:
-    """Rows of a project that only its owners see."""
+    """Rows of a project that only its owners see, on its page or on one of another object."""
+
+    template = "admin/access_app/inline_table.html"
+    add_text: ClassVar[str | Promise]
+    """Of the button that adds a row."""
 
     def formfield_for_dbfield(
         self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
@@ -146,25 +151,31 @@ class OfOwners:
         """Return an empty row only if the address asks for it: who has no JavaScript gets no row by a button."""
         return int(request.GET.get("add") == self.opts.model_name)  # type: ignore[attr-defined] # mixin
 
-    def has_view_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
-        return access(request).allows(Role.OWNER, None if obj is None else obj.pk)
+    def has_view_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return access(request).allows(Role.OWNER, obj.pk if isinstance(obj, Project) else None)
 
-    def has_add_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return self.has_view_permission(request, obj)
 
-    def has_change_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return self.has_view_permission(request, obj)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return self.has_view_permission(request, obj)
 
 
-class MembershipInline(OfOwners, Members):
-    """Members of a project, shown to its owners."""
+class MembersTable(OfOwners, Members):
+    """A table of memberships."""
 
     model = Membership
+
+
+class MembershipInline(MembersTable):
+    """Members of a project, shown to its owners."""
+
     form = MembershipForm
     fields = ("user", "group", "role")
+    add_text = gettext_lazy("Add a member")
     verbose_name = gettext_lazy("member")
     verbose_name_plural = gettext_lazy("members")
 
@@ -206,6 +217,7 @@ class MaskingRuleInline(OfOwners, MaskingRules):
 
     model = MaskingRule
     form = MaskingRuleForm
+    add_text = gettext_lazy("Add a masking rule")
     max_num = MOST_RULES
 
 
@@ -252,8 +264,8 @@ class ProjectAdmin(RoleAdmin):
         names, sampling, retention = super().get_fieldsets(request, obj)
         return [
             names if obj else (None, {"fields": ("slug", "name")}),
-            _with_words(sampling, words_of_sampling(project)),
-            _with_words(retention, words_of_retention(project)),
+            with_words(sampling, words_of_sampling(project)),
+            with_words(retention, words_of_retention(project)),
         ]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -296,14 +308,19 @@ class ProjectAdmin(RoleAdmin):
                 record_rule(AuditAction.DELETE, actor, rule)
             primary.on_commit(forget_masking)
             return
-        for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
-            grant_role(membership.project, membership.user or membership.group, Role(membership.role), actor=actor)
-        for membership in formset.deleted_objects:
-            record_role(AuditAction.ROLE_REVOKE, actor, membership.project, membership.user or membership.group)
+        record_members(actor, formset)
 
 
-def _with_words(section: Any, words: str) -> Any:
-    """Return a section with words behind its name."""
+def record_members(actor: Actor | None, formset: Any) -> None:
+    """Record the roles that a saved table of memberships has granted and revoked. Users with a role become staff."""
+    for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
+        grant_role(membership.project, membership.user or membership.group, Role(membership.role), actor=actor)
+    for membership in formset.deleted_objects:
+        record_role(AuditAction.ROLE_REVOKE, actor, membership.project, membership.user or membership.group)
+
+
+def with_words(section: Any, words: str) -> Any:
+    """Return a section of a form with words behind its name."""
     name, options = section
     return format_html('{} <span class="quiet">{}</span>', name, words), options
 

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import User
 from django.contrib.postgres.expressions import ArraySubquery
+from django.db import models
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import JSONObject
+from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.audit.trail import actor_of
 
-from .models import AuthenticatorApp, Membership, Role
+from .admin import MembersTable, OfProject, record_members, with_words
+from .models import AuthenticatorApp, Membership, Project, Role
+from .moments import ago
 from .roles import access
 from .two_factor import remove
 from .visibility import visible_to
 
 if TYPE_CHECKING:
     Users = UserAdmin[User]
+    RolesFormSet = BaseInlineFormSet[Membership, User, forms.ModelForm[Membership]]
+    RoleModelForm = forms.ModelForm[Membership]
 else:  # not generic at run time
-    Users = UserAdmin
+    Users, RolesFormSet, RoleModelForm = UserAdmin, BaseInlineFormSet, forms.ModelForm
 
 PROJECTS_LISTED = 5
 _ROLES: Mapping[Role, Any] = {
@@ -39,16 +46,69 @@ _ROLES: Mapping[Role, Any] = {
 """In one word."""
 
 
-class TwoFactorUserAdmin(Users):
-    """Django's admin of users, which shows and resets their two-factor login."""
+class NamedRoles(RolesFormSet):
+    """The roles of a user, whose fields need a name: the key from a role to its user leads nowhere back."""
 
-    list_display = ("username", "full_name", "email", "roles", "last_login_at", "has_two_factor")
+    @classmethod
+    def get_default_prefix(cls) -> str:
+        return "roles"
+
+
+class RoleForm(OfProject, RoleModelForm):
+    """A role of a user. Its project stays, because a role in another project is another one."""
+
+    class Meta:
+        model = Membership
+        fields = ("project", "role")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk is not None:
+            self.fields["project"].disabled = True
+
+
+class RoleInline(MembersTable):
+    """Roles of a user in the projects that the reader owns."""
+
+    fk_name = "user"
+    form = RoleForm
+    formset = NamedRoles
+    fields = ("project", "role")
+    verbose_name = gettext_lazy("role")
+    verbose_name_plural = gettext_lazy("roles")
+    add_text = gettext_lazy("Add a role")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
+        rows = super().get_queryset(request).select_related("project").order_by("project__slug")
+        return visible_to(rows, access(request).scope(Role.OWNER))
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "project":
+            kwargs["queryset"] = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+
+class TwoFactorUserAdmin(Users):
+    """Django's admin of users: their roles in projects first, and their two-factor login, which it resets."""
+
+    list_display = ("username", "full_name", "email", "roles", "last_login_at", "has_two_factor", "state")
+    sortable_by = list_display
+    list_filter = ("is_active", "is_superuser", "groups")
     empty_value_display = "—"
     actions = ("reset_two_factor",)
+    change_form_template = "admin/access_app/user/change_form.html"
+    inlines = (RoleInline,)
     fieldsets = (
-        (None, {"fields": ("username", "password")}),
-        (gettext_lazy("Personal info"), {"fields": ("first_name", "last_name", "email")}),
-        (gettext_lazy("Permissions"), {"fields": ("is_active", "is_staff", "is_superuser")}),
+        (
+            None,
+            {
+                "fields": (
+                    *("username", ("first_name", "last_name"), "email"),
+                    ("last_login_at", "has_two_factor", "joined_at"),
+                )
+            },
+        ),
+        (gettext_lazy("Access"), {"fields": (("is_active", "is_staff", "is_superuser"),)}),
         (
             gettext_lazy("Groups and permissions"),
             {
@@ -56,19 +116,63 @@ class TwoFactorUserAdmin(Users):
                 "fields": ("groups", "user_permissions"),
                 "description": gettext_lazy(
                     "Permissions are those to manage users and groups. What somebody may do with traces is a role in a "
-                    "project: see its page."
+                    "project."
                 ),
             },
         ),
-        (gettext_lazy("Important dates"), {"classes": ("collapse",), "fields": ("last_login", "date_joined")}),
     )
+    readonly_fields = ("last_login_at", "has_two_factor", "joined_at", "roles_of_groups")
+
+    # --- One user ---------------------------------------------------------------------------------------------
+
+    def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
+        """Return the sections, the closed one with what is set in it, and what the groups of the user may do."""
+        found = super().get_fieldsets(request, obj)
+        if obj is None:
+            return found
+        person, (label, allowed), permissions = found
+        if self._roles(obj, of_groups=True):
+            allowed = {**allowed, "fields": (*allowed["fields"], "roles_of_groups")}
+        return [person, (label, allowed), with_words(permissions, _words_of_permissions(obj))]
+
+    def get_form(self, request: HttpRequest, obj: User | None = None, **kwargs: Any) -> Any:
+        """Return the form; Django's texts about access know nothing of projects."""
+        texts = {
+            "is_active": _(
+                "May log in. Unselect this instead of deleting the user, so that the name stays in the audit log."
+            ),
+            "is_staff": _("May use this site, with the roles below."),
+            "is_superuser": _("Owns every project, and manages users, prices and jobs."),
+        }
+        return super().get_form(request, obj, **{"help_texts": texts, **kwargs})
+
+    def get_inlines(self, request: HttpRequest, obj: User | None) -> Sequence[type[RoleInline]]:
+        """Return the roles, but of superusers: they have every one."""
+        return () if obj is None or obj.is_superuser else (RoleInline,)
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        super().save_formset(request, form, formset, change)
+        record_members(actor_of(request), formset)
+
+    # --- Many users -------------------------------------------------------------------------------------------
+
+    def get_list_display(self, request: HttpRequest) -> Sequence[Any]:
+        """Return the columns in which users differ."""
+        confirmed = AuthenticatorApp.objects.filter(confirmed=True)
+        differ = User.objects.aggregate(
+            full_name=models.Count("pk", filter=~Q(first_name="", last_name="")),
+            email=models.Count("pk", filter=~Q(email="")),
+            has_two_factor=models.Count("pk", filter=Q(pk__in=confirmed.values("user"))),
+            state=models.Count("pk", filter=Q(is_active=False)),
+        )
+        return [name for name in self.list_display if differ.get(str(name), 1)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         apps = AuthenticatorApp.objects.filter(user=OuterRef("pk"), confirmed=True)
         # As on the pages of projects, owners see members.
         members = visible_to(Membership.objects.order_by("project__slug"), access(request).scope(Role.OWNER))
         held = members.filter(Q(user=OuterRef("pk")) | Q(group__user=OuterRef("pk")))
-        held_roles = ArraySubquery(held.values(held=JSONObject(project="project__slug", role="role")))
+        held_roles = ArraySubquery(held.values(held=JSONObject(project="project__slug", role="role", of_group="group")))
         return super().get_queryset(request).annotate(two_factor=Exists(apps), held_roles=held_roles)
 
     def has_reset_permission(self, request: HttpRequest) -> bool:
@@ -81,29 +185,46 @@ class TwoFactorUserAdmin(Users):
     @admin.display(description=gettext_lazy("roles"))
     def roles(self, user: User) -> str:
         """Return the role in each project that the reader owns, the highest of several; without one in words what they are."""
-        if not user.is_active:
-            return _quiet(_("inactive"))
         if user.is_superuser:
             return _("superuser")
         if not user.is_staff:
             return _quiet(_("not staff"))
-        highest: dict[str, Role] = {}
-        for one in user.held_roles:  # type: ignore[attr-defined]  # annotated above
-            project, role = one["project"], Role(one["role"])
-            if project not in highest or role in highest[project].and_above:
-                highest[project] = role
-        words = [f"{project}: {_ROLES[role]}" for project, role in highest.items()]
+        words = self._roles(user)
         if more := len(words[PROJECTS_LISTED:]):
             words[PROJECTS_LISTED:] = [ngettext("and %(number)s more", "and %(number)s more", more) % {"number": more}]
         return " · ".join(words) or _quiet(_("staff"))
 
+    @admin.display(description=gettext_lazy("roles of groups"))
+    def roles_of_groups(self, user: User) -> str:
+        return " · ".join(self._roles(user, of_groups=True))
+
+    def _roles(self, user: User, *, of_groups: bool = False) -> list[str]:
+        """Return the highest role in each project that the reader owns; only `of_groups`: as their groups give it."""
+        highest: dict[str, Role] = {}
+        # None for readers who own no project.
+        for one in user.held_roles or ():  # type: ignore[attr-defined]  # annotated above
+            project, role = one["project"], Role(one["role"])
+            if of_groups and not one["of_group"]:
+                continue
+            if project not in highest or role in highest[project].and_above:
+                highest[project] = role
+        return [f"{project}: {_ROLES[role]}" for project, role in highest.items()]
+
     @admin.display(description=gettext_lazy("last login"), ordering="last_login")
-    def last_login_at(self, user: User) -> datetime | str:
-        return user.last_login or _quiet(_("never"))
+    def last_login_at(self, user: User) -> SafeString:
+        return _quiet(_("never")) if user.last_login is None else ago(user.last_login)
+
+    @admin.display(description=gettext_lazy("joined"))
+    def joined_at(self, user: User) -> SafeString:
+        return ago(user.date_joined)
 
     @admin.display(description=gettext_lazy("two-factor login"), ordering="two_factor")
     def has_two_factor(self, user: User) -> str:
         return _("on") if user.two_factor else _quiet(_("off"))  # type: ignore[attr-defined]  # annotated above
+
+    @admin.display(description=gettext_lazy("status"), ordering="is_active")
+    def state(self, user: User) -> str:
+        return _quiet(_("active")) if user.is_active else format_html('<span class="badge">{}</span>', _("inactive"))
 
     @admin.action(description=gettext_lazy("Reset two-factor login of selected users"), permissions=["reset"])
     def reset_two_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
@@ -118,5 +239,13 @@ class TwoFactorUserAdmin(Users):
         self.message_user(request, text, messages.SUCCESS if reset else messages.WARNING)
 
 
-def _quiet(word: str) -> str:
+def _words_of_permissions(user: User) -> str:
+    """Return what is chosen in a closed section: "Support · 3 permissions"."""
+    words = [group.name for group in user.groups.all()]
+    if count := user.user_permissions.count():
+        words.append(ngettext("%(count)d permission", "%(count)d permissions", count) % {"count": count})
+    return " · ".join(words) or _("none")
+
+
+def _quiet(word: str) -> SafeString:
     return format_html('<span class="quiet">{}</span>', word)

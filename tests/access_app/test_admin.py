@@ -17,9 +17,9 @@ from django.utils.html import strip_tags
 
 from access_app.arguments import retention_in_words
 from access_app.keys import find_key
-from access_app.models import ApiKey, Project, Role
+from access_app.models import ApiKey, AuditEntry, AuthenticatorApp, Membership, Project, Role
 from access_app.roles import grant_role
-from tests.admin_pages import statements_of
+from tests.admin_pages import ago, statements_of
 
 KEYS, NEW_KEY = "/admin/access_app/apikey/", "/admin/access_app/apikey/add/"
 NO_MEMBERS = {
@@ -333,25 +333,126 @@ def test_list_of_users_says_what_each_may_do(admin: Client, project: Project, st
 
     group = Group.objects.create(name="readers")
     amy = User.objects.create_user("amy", "amy@example.org", first_name="Amy", last_name="<i>Byron")
-    assert row("amy") == ["amy", "Amy &lt;i&gt;Byron", "amy@example.org", "not staff", "never", "off"]
+    assert row("amy") == ["amy", "Amy &lt;i&gt;Byron", "amy@example.org", "not staff", "never"]
     amy.groups.add(group)
     grant_role(project, group, Role.ANALYST)
     grant_role(stranger, group, Role.OWNER)
     grant_role(project, amy, Role.VIEWER)
     User.objects.filter(pk=amy.pk).update(last_login=timezone.now().replace(2026, 1, 2, 3, 4, 5))
     roles = sorted([f"{project.slug}: analyst", f"{stranger.slug}: owner"])
-    assert row("amy")[3:5] == [" · ".join(roles), "2026-01-02 03:04:05 UTC"]
+    assert row("amy")[3:] == [" · ".join(roles), ago(timezone.now().replace(2026, 1, 2, 3, 4, 5))]
     User.objects.create_user("bob", is_staff=True)
     assert row("bob")[2:4] == ["—", "staff"]
     User.objects.filter(username="bob").update(is_superuser=True)
     assert row("bob")[3] == "superuser"
     User.objects.filter(username="bob").update(is_active=False)
-    assert row("bob")[3] == "inactive"
+    assert row("bob")[3:] == ["superuser", "never", "inactive"]
+    assert row("amy")[-1] == "active"
+    AuthenticatorApp.objects.create(user=amy, confirmed=True)
+    assert (row("amy")[-2], row("bob")[-2]) == ("on", "off")
     reader = User.objects.create_user("carl", is_staff=True)
     reader.user_permissions.add(Permission.objects.get(codename="view_user"))
     grant_role(stranger, reader, Role.OWNER)
     admin.force_login(reader)
     assert row("amy")[3] == f"{stranger.slug}: owner"
+
+
+def test_list_of_users_leaves_out_columns_that_say_the_same(admin: Client) -> None:
+    def columns() -> list[str]:
+        return re.findall(r'class="[^"]*column-(\w+)', admin.get("/admin/auth/user/").content.decode())
+
+    assert columns() == ["username", "roles", "last_login_at"]
+    User.objects.filter(username="ada").update(email="ada@example.org")
+    assert columns() == ["username", "email", "roles", "last_login_at"]
+
+
+def saved_user(user: User, *roles: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the form of a user as a browser sends it, with these rows of roles."""
+    rows = {f"roles-{number}-{name}": value for number, row in enumerate(roles) for name, value in row.items()}
+    held = sum("id" in row for row in roles)
+    return {
+        "username": user.username,
+        "is_active": "on",
+        "is_staff": "on",
+        "roles-TOTAL_FORMS": len(roles),
+        "roles-INITIAL_FORMS": held,
+        **rows,
+        **fields,
+    }
+
+
+def test_page_of_a_user_gives_and_takes_roles(admin: Client, project: Project, stranger: Project) -> None:
+    amy = User.objects.create_user("amy", password="a long password")
+    page = f"/admin/auth/user/{amy.pk}/change/"
+    assert admin.post(page, saved_user(amy, {"project": project.pk, "role": "editor"}, email="a@example.org")).url  # type: ignore[attr-defined]
+    held = Membership.objects.get()
+    amy.refresh_from_db()
+    assert (held.project, held.user, held.role, amy.email, amy.is_staff) == (
+        project,
+        amy,
+        "editor",
+        "a@example.org",
+        True,
+    )
+    assert amy.check_password("a long password")
+
+    row = {"id": held.pk, "user": amy.pk}
+    taken = [{**row, "project": stranger.pk, "role": "viewer"}, {"project": project.pk, "role": "viewer"}]
+    refused = admin.post(page, saved_user(amy, *taken))
+    assert "This user has a role in the project already." in refused.content.decode()
+    admin.post(page, saved_user(amy, {**row, "role": "owner"}))
+    held.refresh_from_db()
+    assert (held.project, held.role) == (project, "owner")
+    admin.post(page, saved_user(amy, {**row, "role": "owner", "DELETE": "on"}))
+    assert not Membership.objects.exists()
+    entries = AuditEntry.objects.filter(object_type="user", project=project).order_by("pk")
+    assert [(one.action, one.object_name, one.detail.get("role")) for one in entries] == [
+        ("role_grant", "amy", "editor"),
+        ("role_grant", "amy", "owner"),
+        ("role_revoke", "amy", None),
+    ]
+
+
+@pytest.mark.usefixtures("permissions")
+def test_page_of_a_user_shows_only_roles_that_the_reader_may_give(
+    login: Callable[[User], Client], staff: User, project: Project, stranger: Project
+) -> None:
+    amy = User.objects.create_user("amy")
+    grant_role(stranger, amy, Role.OWNER)
+    staff.user_permissions.add(Permission.objects.get(codename="change_user"))
+    page = f"/admin/auth/user/{amy.pk}/change/"
+    assert "roles-TOTAL_FORMS" not in login(staff).get(page).content.decode()
+    grant_role(project, staff, Role.OWNER)
+    content = login(staff).get(page).content.decode()
+    assert 'name="roles-INITIAL_FORMS" value="0"' in content
+    assert f">{project.slug}</option>" in content
+    assert stranger.slug not in content
+    refused = login(staff).post(page, saved_user(amy, {"project": stranger.pk, "role": "viewer"}))
+    assert "Select a valid choice" in refused.content.decode()
+
+
+def test_page_of_a_user_has_links_to_password_and_second_factor(admin: Client, project: Project) -> None:
+    group = Group.objects.create(name="readers")
+    amy = User.objects.create_user("amy", password="a long password")
+    amy.groups.add(group)
+    grant_role(project, group, Role.ANALYST)
+    page = f"/admin/auth/user/{amy.pk}/change/"
+    content = admin.get(page).content.decode()
+    assert f'href="/admin/auth/user/{amy.pk}/password/">Change password' in content
+    assert "pbkdf2" not in content
+    assert "Reset two-factor" not in content
+    assert f'<div class="readonly">{project.slug}: analyst</div>' in content
+    assert 'Groups and permissions <span class="quiet">readers</span>' in content
+    assert re.findall('type="submit"[^>]* name="(_[a-z]+)"', content) == ["_save"]
+    AuthenticatorApp.objects.create(user=amy, confirmed=True)
+    form = admin.get(page).content.decode().partition("Reset two-factor")[0].rpartition("<form")[2]
+    fields = {"action": "reset_two_factor", "_selected_action": str(amy.pk)}
+    assert all(f'name="{name}" value="{value}"' in form for name, value in fields.items())
+    admin.post("/admin/auth/user/", fields)
+    assert not AuthenticatorApp.objects.exists()
+    amy.is_superuser = True
+    amy.save()
+    assert "roles-TOTAL_FORMS" not in admin.get(page).content.decode()
 
 
 def test_list_of_users_asks_the_same_number_of_queries_for_many(admin: Client, project: Project) -> None:
