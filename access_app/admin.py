@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
@@ -11,12 +12,12 @@ from django.contrib.admin import helpers
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import QuerySet
-from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -38,11 +39,12 @@ from .models import (
     Project,
     Role,
     Scope,
-    check_shares,
 )
+from .moments import ago, moment
 from .project_words import words_of_retention, words_of_sampling
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
 from .roles import access, grant_role, record_role
+from .shares_field import SharesField
 from .visibility import visible_to
 
 if TYPE_CHECKING:
@@ -65,14 +67,12 @@ STATUS_LABELS = {
 }
 
 
-class SharesField(forms.JSONField):
-    """JSON field that redisplays submitted text unchanged, because invalid JSON has no formatted form."""
-
-    def bound_data(self, data: Any, initial: Any) -> Any:
-        return None if data is None else InvalidJSONInput(data)
-
-
 class ProjectForm(ProjectModelForm):
+    sampling_tools = SharesField(
+        label=gettext_lazy("Tool sampling rates"),
+        required=False,
+        help_text=gettext_lazy("Share of the calls of a tool to record. All calls of other tools are recorded."),
+    )
     keep_statuses = forms.MultipleChoiceField(
         label=gettext_lazy("Keep sessions with a status"),
         choices=KeptStatus.choices,
@@ -83,17 +83,6 @@ class ProjectForm(ProjectModelForm):
     class Meta:
         model = Project
         fields = "__all__"
-        field_classes: ClassVar = {"sampling_tools": SharesField}
-        widgets: ClassVar = {"sampling_tools": forms.Textarea(attrs={"rows": 3})}
-
-    def clean_sampling_tools(self) -> dict[str, float]:
-        shares = self.cleaned_data["sampling_tools"]
-        if shares is None:
-            return {}
-        # Django skips validators for values it considers empty, such as `[]`.
-        check_shares(shares)
-        found: dict[str, float] = shares
-        return found
 
 
 class TypedName(NameField):
@@ -227,7 +216,8 @@ class ProjectAdmin(RoleAdmin):
     change_role = Role.OWNER
     form = ProjectForm
     inlines = (MembershipInline, MaskingRuleInline)
-    list_display = ("slug", "name", "created_at", "retention_days", "trash_days")
+    list_display = ("slug", "name", "kept", "created")
+    empty_value_display = "—"
     search_fields = ("slug", "name")
     fieldsets = (
         (None, {"fields": ("name", ("slug", "created_at", "encryption"))}),
@@ -276,6 +266,14 @@ class ProjectAdmin(RoleAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         # A changed slug would break clients, because requests name the project by it.
         return ("created_at", "encryption") if obj is None else ("slug", "created_at", "encryption")
+
+    @admin.display(description=gettext_lazy("retention"))
+    def kept(self, project: Project) -> str:
+        return words_of_retention(project)
+
+    @admin.display(description=gettext_lazy("created"), ordering="created_at")
+    def created(self, project: Project) -> SafeString:
+        return ago(project.created_at)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_active and request.user.is_superuser
@@ -359,9 +357,11 @@ class OverlapForm(forms.Form):
 @admin.register(ApiKey)
 class ApiKeyAdmin(RoleAdmin):
     view_role = add_role = change_role = Role.OWNER
-    list_display = ("name", "project", "prefix", "scope_list", "status", "created_at", "last_used_at", "expires_at")
+    list_display = (*("name", "project", "prefix", "scope_list", "status", "used", "created", "expires", "revoke"),)
+    sortable_by = list_display
+    empty_value_display = "—"
     list_filter = (("project", admin.RelatedOnlyFieldListFilter),)
-    list_select_related = ("project",)
+    ordering = (models.F("revoked_at").desc(nulls_first=True), "-id")
     search_fields = ("name", "prefix")
     actions = ("rotate_selected", "revoke_selected")
 
@@ -376,16 +376,18 @@ class ApiKeyAdmin(RoleAdmin):
             kwargs |= {"queryset": projects, "initial": projects.first() if len(projects[:2]) == 1 else None}
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[Any, ...]:
         if obj is None:
             return NewKeyForm.Meta.fields
-        return ("name", "allowed_networks", "requests_per_minute", *self.get_readonly_fields(request, obj))
+        return (
+            *("name", ("status", "used", "expires", "created"), ("project", "prefix", "scope_list")),
+            *("allowed_networks", "requests_per_minute", "reads_masked"),
+        )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
             return ()
-        times = ("created_at", "created_by", "last_used_at", "expires_at", "revoked_at")
-        return ("project", "prefix", "scope_list", "reads_masked", "status", *times)
+        return ("project", "prefix", "scope_list", "reads_masked", "status", "used", "created", "expires")
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
@@ -423,6 +425,15 @@ class ApiKeyAdmin(RoleAdmin):
         return TemplateResponse(request, "admin/access_app/apikey/created.html", context)
 
     # --- Many keys --------------------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+        return with_people(super().get_queryset(request).select_related("project"), "created_by")
+
+    def get_list_display(self, request: HttpRequest) -> Sequence[Any]:
+        """Return the columns; without the project for readers who own one."""
+        owned = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
+        left_out = () if len(owned[:2]) > 1 else ("project",)
+        return [name for name in self.list_display if name not in left_out]
 
     @admin.action(description=gettext_lazy("Revoke selected API keys"), permissions=["change"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
@@ -481,5 +492,40 @@ class ApiKeyAdmin(RoleAdmin):
         return ", ".join(str(Scope(scope).label) for scope in key.scopes)
 
     @admin.display(description=gettext_lazy("status"))
-    def status(self, key: ApiKey) -> str:
-        return str(STATUS_LABELS[key.status()])
+    def status(self, key: ApiKey) -> str | SafeString:
+        status = key.status()
+        label = STATUS_LABELS[status]
+        if key.revoked_at is not None:
+            return format_html('<span class="badge">{}</span> {}', label, ago(key.revoked_at))
+        return str(label) if status == "active" else format_html('<span class="badge badge-pending">{}</span>', label)
+
+    @admin.display(description=gettext_lazy("last used"), ordering="last_used_at")
+    def used(self, key: ApiKey) -> SafeString:
+        if key.last_used_at is None:
+            return format_html('<span class="quiet">{}</span>', _("never"))
+        return ago(key.last_used_at)
+
+    @admin.display(description=gettext_lazy("created"), ordering="created_at")
+    def created(self, key: ApiKey) -> SafeString:
+        """Return when, and by whom if that is known: commands have no login."""
+        if key.created_by is None:
+            return ago(key.created_at)
+        return format_html(_("{when} by {user}"), when=ago(key.created_at), user=key.created_by)
+
+    @admin.display(description=gettext_lazy("expires"), ordering="expires_at")
+    def expires(self, key: ApiKey) -> SafeString:
+        if key.expires_at is None:
+            return format_html('<span class="quiet">{}</span>', _("never"))
+        return moment(key.expires_at)
+
+    @admin.display(description="")
+    def revoke(self, key: ApiKey) -> SafeString:
+        """Return the button that asks about this key as the action of the list does."""
+        if key.revoked_at is not None:
+            return SafeString("&nbsp;")  # an empty text would be a dash
+        return format_html(
+            '<button type="submit" form="of-one" name="_selected_action" value="{}" class="quiet-button" aria-label="{}">{}</button>',
+            key.pk,
+            _("Revoke %(key)s") % {"key": key},
+            _("Revoke"),
+        )

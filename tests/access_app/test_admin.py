@@ -16,7 +16,7 @@ from django.utils import timezone, translation
 from django.utils.html import strip_tags
 
 from access_app.arguments import retention_in_words
-from access_app.keys import find_key
+from access_app.keys import find_key, revoke_key
 from access_app.models import ApiKey, AuditEntry, AuthenticatorApp, Membership, Project, Role
 from access_app.roles import grant_role
 from tests.admin_pages import ago, statements_of
@@ -127,6 +127,39 @@ def test_revoking_asks_first(admin: Client, key: ApiKey, token: str) -> None:
     assert "0 API keys were revoked." in again.content.decode()
 
 
+def test_row_and_page_of_a_key_have_a_button_that_asks_about_it(admin: Client, key: ApiKey, superuser: User) -> None:
+    page = f"{KEYS}{key.pk}/change/"
+    row, buttons = admin.get(KEYS).content.decode(), admin.get(page).content.decode()
+    assert f'form="of-one" name="_selected_action" value="{key.pk}"' in row
+    assert 'name="action" value="revoke_selected"' in row.partition('<form id="of-one" method="post"')[2]
+    assert f'name="_selected_action" value="{key.pk}"' in buttons
+    for action, title in (("revoke_selected", "Revoke API keys"), ("rotate_selected", "Rotate an API key")):
+        assert f'name="action" value="{action}"' in buttons
+        assert title in admin.post(KEYS, {"action": action, "_selected_action": key.pk}).content.decode()
+    key.refresh_from_db()
+    assert key.status() == "active"
+    revoke_key(key)
+    for url in (KEYS, page):
+        content = admin.get(url).content.decode()
+        assert "revoked</span>" in content
+        assert f'value="{key.pk}">Re' not in content and ">Revoke</button>" not in content
+
+
+def test_list_of_keys_says_who_made_them_and_when_they_were_used(
+    admin: Client, key: ApiKey, superuser: User, stranger: Project
+) -> None:
+    def row() -> list[str]:
+        content = admin.get(KEYS).content.decode()
+        return [strip_tags(cell) for cell in re.findall(r'<t[dh] class="field-[^>]*>(.*?)</t[dh]>', content, re.DOTALL)]
+
+    assert row()[4:8] == ["active", "never", "just now", "never"]
+    used_at = timezone.now() - timedelta(hours=2)
+    ApiKey.objects.update(created_by=superuser, last_used_at=used_at, expires_at=timezone.now())
+    assert row()[4:7] == ["expired", "2 hours ago", "just now by ada"]
+    stranger.delete()
+    assert row()[1] == key.prefix  # with one project, its column says the same in each row
+
+
 def test_neither_keys_nor_projects_can_be_deleted(admin: Client, key: ApiKey) -> None:
     assert admin.post(f"{KEYS}{key.pk}/delete/", {"post": "yes"}).status_code == 403
     assert admin.post(f"{PROJECTS}{key.project_id}/delete/", {"post": "yes"}).status_code == 403
@@ -179,16 +212,22 @@ def test_staff_without_rights_see_no_keys(login: Callable[[User], Client], staff
 
 def test_the_list_asks_the_same_number_of_queries_for_many_keys(admin: Client, key: ApiKey, project: Project) -> None:
     admin.get(KEYS)
-    assert len(statements_of(admin, KEYS)) == 6
+    assert len(statements_of(admin, KEYS)) == 7
     for number in range(20):
         other = Project.objects.create(slug=f"p{number}")
         ApiKey.objects.create(project=other, name="x", prefix="ts_xxxxx", digest=f"{number:064}", scopes=["read"])
-    assert len(statements_of(admin, KEYS)) == 6
+    assert len(statements_of(admin, KEYS)) == 7
 
 
 def test_the_admin_is_found_where_its_urls_say(db: None) -> None:
     with translation.override("en"):
         assert reverse("admin:access_app_apikey_changelist") == KEYS
+
+
+def shares(*lines: tuple[str, str]) -> dict[str, list[str]]:
+    """Return the lines of a table of shares, with the empty one that a browser sends."""
+    tools, rates = zip(*lines, ("", ""), strict=True)
+    return {"sampling_tools_tool": list(tools), "sampling_tools_share": list(rates)}
 
 
 def sampled(**fields: Any) -> dict[str, Any]:
@@ -215,7 +254,11 @@ def test_project_page_sets_the_shares_of_recorders(admin: Client, project: Proje
 
     answer = admin.post(
         page,
-        sampled(sampling_rate="0.25", sampling_tools='{"search": 0.1, "天气": 1}', sampling_keep_slower_than_ms="2000"),
+        sampled(
+            sampling_rate="0.25",
+            sampling_keep_slower_than_ms="2000",
+            **shares(("search", " 0.1"), ("", ""), ("天气", "1")),
+        ),
     )
     assert answer.status_code == 302
     project.refresh_from_db()
@@ -225,7 +268,9 @@ def test_project_page_sets_the_shares_of_recorders(admin: Client, project: Proje
         "keep_errors": True,
         "keep_slower_than_ms": 2000,
     }
-    assert admin.post(page, sampled(sampling_tools="")).status_code == 302
+    lines = re.findall(r'name="sampling_tools_(?:tool|share)" value="([^"]*)"', admin.get(page).content.decode())
+    assert lines == ["search", "0.1", "天气", "1", *[""] * 4]
+    assert admin.post(page, sampled(**shares())).status_code == 302
     project.refresh_from_db()
     assert project.sampling() is None
 
@@ -234,19 +279,6 @@ def test_project_page_sets_the_shares_of_recorders(admin: Client, project: Proje
     ("field", "value"),
     [
         *(("sampling_rate", value) for value in ("-0.1", "1.1", "nan", "inf", "many")),
-        *(
-            ("sampling_tools", value)
-            for value in (
-                '{"a": 2}',
-                '{"a": -1}',
-                '{"a": true}',
-                '{"a": NaN}',
-                '{"a": 1e999}',
-                '{"": 1}',
-                '{"\\u0000": 1}',
-            )
-        ),
-        *(("sampling_tools", value) for value in ('{"\\ud800": 1}', "[1]", "[]", "0", "0.5", "{", '"a"')),
         *(("sampling_keep_slower_than_ms", value) for value in ("-1", "1.5", "99999999999")),
     ],
 )
@@ -256,6 +288,29 @@ def test_project_form_invalid_share_is_refused_at_its_field(
     page = admin.post(f"{PROJECTS}{project.pk}/change/", sampled(**{field: value}))
     assert page.status_code == 200
     assert set(page.context["adminform"].form.errors) == {field}
+    project.refresh_from_db()
+    assert project.sampling() is None
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        *(
+            (("a", share), "“a” needs a share from 0 to 1, such as 0.1.")
+            for share in ("2", "-1", "NaN", "1e999", "", "true")
+        ),
+        (("\x00", "1"), "“\x00” needs a share"),
+        (("", "0.5"), "A share of 0.5 needs the name of a tool."),
+        (("search", "0.5"), "“search” is there twice."),
+    ],
+)
+def test_project_form_names_the_line_that_is_no_share(
+    admin: Client, project: Project, line: tuple[str, str], error: str
+) -> None:
+    page = admin.post(f"{PROJECTS}{project.pk}/change/", sampled(**shares(("search", "0.1"), line)))
+    assert set(page.context["adminform"].form.errors) == {"sampling_tools"}
+    assert error in page.context["adminform"].form.errors["sampling_tools"][0]
+    assert 'name="sampling_tools_tool" value="search"' in page.content.decode()
     project.refresh_from_db()
     assert project.sampling() is None
 
@@ -292,7 +347,7 @@ def test_closed_sections_of_a_project_say_what_is_set(admin: Client, project: Pr
         return [unescape(strip_tags(heading)) for heading in found]
 
     assert headings() == ["Recorder sampling as each recorder is set", "Retention for ever · in the trash: for ever"]
-    fields = {"sampling_rate": "0.125", "sampling_tools": '{"search": 0.1}', "sampling_keep_slower_than_ms": "2000"}
+    fields = {"sampling_rate": "0.125", "sampling_keep_slower_than_ms": "2000", **shares(("search", "0.1"))}
     kept = {"retention_days": "90", "trash_days": "1", "keep_tags": "<b>", "keep_pinned": "on"}
     form = sampled(**fields, **kept)
     del form["sampling_keep_errors"]
