@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import Page
 from access_app.db import Database
@@ -30,6 +33,37 @@ else:
 LATE = timedelta(hours=1)
 LATE_CONTINUAL = 5 * QUIET
 """Runs of continual jobs without work are noted only every QUIET."""
+
+
+COUNTS: Mapping[str, Promise] = {
+    "archived": gettext_lazy("archived"),
+    "chained": gettext_lazy("chained"),
+    "changed": gettext_lazy("changed"),
+    "closed": gettext_lazy("closed"),
+    "embedded": gettext_lazy("embedded"),
+    "entries": gettext_lazy("entries"),
+    "failed": gettext_lazy("failed"),
+    "failures": gettext_lazy("failures"),
+    "finished": gettext_lazy("finished"),
+    "hours": gettext_lazy("hours"),
+    "merged": gettext_lazy("merged"),
+    "messages": gettext_lazy("messages"),
+    "messages_kept": gettext_lazy("messages kept"),
+    "opened": gettext_lazy("opened"),
+    "patterns": gettext_lazy("patterns"),
+    "read": gettext_lazy("read"),
+    "refused": gettext_lazy("refused"),
+    "removed": gettext_lazy("removed"),
+    "resealed": gettext_lazy("resealed"),
+    "rows": gettext_lazy("rows"),
+    "runs": gettext_lazy("runs"),
+    "sealed": gettext_lazy("sealed"),
+    "segments": gettext_lazy("segments"),
+    "sessions": gettext_lazy("sessions"),
+    "tables": gettext_lazy("tables"),
+    "traces": gettext_lazy("traces"),
+}
+"""What jobs count, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +90,8 @@ class JobRow:
 
     @property
     def counts(self) -> str:
-        return "" if self.run is None else ", ".join(f"{name} {count:,}" for name, count in self.run.counts.items())
+        counts = {} if self.run is None else self.run.counts
+        return ", ".join(f"{COUNTS.get(name, name)} {count:,}" for name, count in counts.items())
 
     @property
     def every_ms(self) -> float:
@@ -93,8 +128,6 @@ def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
         **model_admin.admin_site.each_context(request),
         "title": _("Jobs"),
         "opts": model_admin.opts,
-        "last_start": with_zone(_("Began")),
-        "last_success": with_zone(_("Last success")),
         "next_run": with_zone(_("Next")),
         "rows": rows,
         "are_late": any(row.is_late and not row.job.is_continual for row in rows),
