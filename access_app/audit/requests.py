@@ -92,7 +92,19 @@ OF_PAGES = {
         AuditAction.CHANGE,
     ),
     **dict.fromkeys(
-        ("compare", "detail", "errors", "history", "input", "live", "outline", "similar", "snapshot", "snapshots"),
+        (
+            "compare",
+            "detail",
+            "errors",
+            "history",
+            "input",
+            "live",
+            "outline",
+            "similar",
+            "snapshot",
+            "snapshots",
+            "try",
+        ),
         AuditAction.READ,
     ),
     **dict.fromkeys(

@@ -14,6 +14,7 @@ from messages_app.markdown import Prose, Shown, plain
 register = template.Library()
 
 register.filter("visible", safe_text.visible)
+register.filter("marked", safe_text.marked)
 register.filter("cost", safe_text.cost)
 register.filter("total_cost", safe_text.total_cost)
 register.filter("total_cost_in_words", safe_text.total_cost_in_words)

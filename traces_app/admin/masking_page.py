@@ -1,8 +1,11 @@
-"""The page of a project's masking rules: what they would change in recent traces, and applying them to all stored ones."""
+"""The pages of a project's masking rules: what they make of a text, what they would change in recent traces, and applying them to all
+stored ones."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -16,11 +19,12 @@ from django.urls import URLPattern, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.admin import MaskingRuleForm
 from access_app.admin_roles import Page, RoleAdmin
 from access_app.audit.trail import actor_of, note_objects
 from access_app.db import Database
-from access_app.masking import RuleRow, check_masking, compiled, stored_rules
-from access_app.models import AuditAction, MaskingKind, Project, Role
+from access_app.masking import MOST_RULES, RuleRow, check_masking, compiled, stored_rules
+from access_app.models import AuditAction, MaskingKind, MaskingMoment, MaskingRule, Project, Role
 from access_app.people import with_people
 from access_app.request_database import database
 from access_app.visibility import visible_to
@@ -29,12 +33,15 @@ from messages_app.models import Message
 from traces_app.maintenance.masking import Change, preview_masking
 from traces_app.maintenance.masking_runs import request_run
 from traces_app.models import MaskingRun
-from tracesite_sdk.redaction.rules import Rules
+from tracesite_sdk.redaction.engine import redact
+from tracesite_sdk.redaction.rules import MARKER, Rules
 
 NEWEST: Final = 200
 """Messages that a preview reads."""
 SHOWN: Final = 50
 RUNS: Final = 10
+LONGEST_TEXT: Final = 50_000
+"""Characters of a text to try."""
 _CHARACTERS: Final = 160
 _ANOTHER: Final = "+"
 """In place of the name of a rule, which has no such character."""
@@ -60,30 +67,54 @@ class Preview:
     """Numbers of values, by name of the rule."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What rules make of a text."""
+
+    label: str
+    text: str
+    removed: dict[str, int]
+    """Numbers of values, by name of the rule."""
+
+
+EditedRules = forms.inlineformset_factory(Project, MaskingRule, form=MaskingRuleForm, extra=0, max_num=MOST_RULES)
+"""The rules of a project as its page sends them."""
+
+
 class RulesForm(forms.Form):
-    """The rules to try or to apply: stored ones, or one that is not stored yet."""
+    """The stored rules to preview or to apply."""
 
     rule = forms.ChoiceField(label=gettext_lazy("Rules"), required=False)
+
+    def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.project = project
+        names = project.masking_rules.order_by("id").values_list("name", flat=True)
+        self.choices = [("", _("All rules for new data")), *((name, name) for name in names)]
+        self.fields["rule"].choices = self.choices  # type: ignore[attr-defined] # it is a ChoiceField
+
+    @property
+    def rows(self) -> tuple[RuleRow, ...]:
+        """The chosen rules. Empty if the project has none for new data."""
+        return stored_rules(self.project, self.cleaned_data["rule"] or None)
+
+
+class PreviewForm(RulesForm):
+    """The rules to preview: stored ones, or one that is not stored yet."""
+
     kind = forms.ChoiceField(
         label=gettext_lazy("Kind"), required=False, choices=[("", "---------"), *MaskingKind.choices]
     )
     value = forms.CharField(label=gettext_lazy("Name or pattern"), required=False, max_length=500)
 
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.project = project
-        names = project.masking_rules.order_by("id").values_list("name", flat=True)
-        self.fields["rule"].choices = [  # type: ignore[attr-defined] # it is a ChoiceField
-            ("", _("All rules for new data")),
-            *((name, name) for name in names),
-            (_ANOTHER, _("Another rule, which is not stored yet")),
-        ]
+        super().__init__(project, *args, **kwargs)
+        another = (_ANOTHER, _("Another rule, which is not stored yet"))
+        self.fields["rule"].choices = [*self.choices, another]  # type: ignore[attr-defined] # it is a ChoiceField
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
-        if "rule" not in fields:
-            return fields
-        if fields["rule"] == _ANOTHER:
+        if fields.get("rule") == _ANOTHER:
             for name in ("kind", "value"):
                 if not fields.get(name) and name not in self.errors:
                     self.add_error(name, _("This is needed to try another rule."))
@@ -93,13 +124,14 @@ class RulesForm(forms.Form):
 
     @property
     def rows(self) -> tuple[RuleRow, ...]:
-        """The chosen rules. Empty if the project has none for new data."""
         if self.cleaned_data["rule"] == _ANOTHER:
             return ((_("another rule"), self.cleaned_data["kind"], self.cleaned_data["value"]),)
-        return stored_rules(self.project, self.cleaned_data["rule"] or None)
+        return super().rows
 
 
 class ApplyForm(RulesForm):
+    """The stored rules to apply, with the typed name of the project."""
+
     sure = forms.CharField()
 
     def clean_sure(self) -> str:
@@ -108,27 +140,20 @@ class ApplyForm(RulesForm):
             raise ValidationError(_("Type the short name of the project."))
         return typed
 
-    def clean(self) -> dict[str, Any]:
-        fields = super().clean()
-        if fields.get("rule") == _ANOTHER:
-            self.add_error("rule", _("Add the rule to the project first. Only stored rules are applied."))
-        return fields
-
 
 def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) -> HttpResponse:
     """Show what the rules of a project would change; apply them."""
     db = database(request)
-    project = visible_to(Project.objects.all(), model_admin.scope(request), "pk").filter(pk=project_pk).first()
-    if project is None:
-        raise Http404
-    note_objects(actor_of(request), "maskingrun", project_id=project.pk)
-    preview, form = None, RulesForm(project)
+    project = _project_or_404(model_admin, request, project_pk)
+    preview, form = None, PreviewForm(project)
+    apply = ApplyForm(project, auto_id="apply_%s")
     if request.method == "POST" and "apply" in request.POST:
-        form = ApplyForm(project, request.POST)
-        if _is_usable(form) and _apply(model_admin, request, form):
+        apply = ApplyForm(project, request.POST, auto_id="apply_%s")
+        if _is_usable(apply) and _apply(model_admin, request, apply):
             return HttpResponseRedirect(reverse("admin:traces_app_maskingrun_project", args=[project.pk]))
     elif request.method == "POST":
-        form = RulesForm(project, request.POST)
+        form = PreviewForm(project, request.POST)
+        apply = ApplyForm(project, auto_id="apply_%s", initial={"rule": form["rule"].value()})
         if _is_usable(form):
             preview = _preview(db, project.pk, compiled(form.rows))
     context = {
@@ -137,13 +162,74 @@ def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) 
         "opts": model_admin.opts,
         "project": project,
         "form": form,
-        "needs_sure": "sure" in form.errors,
+        "apply": apply,
         "preview": preview,
         "newest": NEWEST,
         "requested": with_zone(_("Requested")),
         "runs": with_people(MaskingRun.objects.filter(project=project), "requested_by").order_by("-pk")[:RUNS],
     }
     return TemplateResponse(request, "admin/traces_app/masking_page.html", context)
+
+
+def try_rules(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) -> HttpResponse:
+    """Show what rules as they are edited on the page of their project, whose form is sent, make of a text. Store nothing."""
+    project = _project_or_404(model_admin, request, project_pk)
+    if request.method != "POST":
+        return HttpResponseRedirect(reverse("admin:access_app_project_change", args=[project.pk]))
+    edited = EditedRules(request.POST, instance=project)
+    text = request.POST.get("text", "")
+    errors, trials = [], []
+    if not edited.is_valid():
+        errors = [
+            *edited.non_form_errors(),
+            *(error for row in edited.errors for found in row.values() for error in found),
+        ]
+    elif len(text) > LONGEST_TEXT:
+        errors = [_("The text may have %(count)s characters.") % {"count": f"{LONGEST_TEXT:,}"}]
+    else:
+        rules = [row.cleaned_data for row in edited.forms if _is_tried(row.cleaned_data)]
+        stored = [row for row in rules if row["when"] == MaskingMoment.STORE]
+        trials = [_trial(_("It is stored as"), text, stored)]
+        if len(rules) > len(stored):
+            trials.append(_trial(_("A viewer reads"), text, rules))
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": _("Try masking rules"),
+        "opts": model_admin.opts,
+        "project": project,
+        "errors": errors,
+        "trials": trials,
+        "marker": [MARKER],
+    }
+    return TemplateResponse(request, "admin/traces_app/masking_trial.html", context)
+
+
+def _is_tried(rule: Mapping[str, Any]) -> bool:
+    return bool(rule.get("enabled")) and not rule.get("DELETE")
+
+
+def _trial(label: str, text: str, rules: Iterable[Mapping[str, Any]]) -> Trial:
+    """Return what rules make of a text. JSON is searched as the values of a trace are, by its keys and places."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    is_json = isinstance(value, dict | list)
+    rows = tuple((rule["name"], rule["kind"], rule["value"]) for rule in rules)
+    clean, receipts = redact(value if is_json else text, compiled(rows))
+    removed = Counter[str]()
+    for receipt in receipts:
+        removed[receipt.rule] += receipt.count
+    after = json.dumps(clean, indent=2, ensure_ascii=False) if is_json else str(clean)
+    return Trial(label=label, text=after, removed=dict(sorted(removed.items())))
+
+
+def _project_or_404(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) -> Project:
+    project = visible_to(Project.objects.all(), model_admin.scope(request), "pk").filter(pk=project_pk).first()
+    if project is None:
+        raise Http404
+    note_objects(actor_of(request), "maskingrun", project_id=project.pk)
+    return project
 
 
 def _is_usable(form: RulesForm) -> bool:
@@ -173,12 +259,15 @@ def _apply(model_admin: RoleAdmin, request: HttpRequest, form: RulesForm) -> boo
 
 @admin.register(MaskingRun)
 class MaskingRunAdmin(RoleAdmin):
-    """One page for each project, to which the page of the project leads."""
+    """Two pages for each project, to which the page of the project leads."""
 
     view_role = Role.OWNER
 
     def get_urls(self) -> list[URLPattern]:
-        return [Page("<int:project_pk>/", show_masking, "project").url(self)]
+        return [
+            Page("<int:project_pk>/", show_masking, "project").url(self),
+            Page("<int:project_pk>/try/", try_rules, "try").url(self),
+        ]
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return False  # it has no list

@@ -41,6 +41,8 @@ NO_PAGES = frozenset(
         "live",
         # Only POST, which leads to another page.
         *("judge", "mark", "undo", "columns", "save_view"),
+        # It answers the form of a project.
+        "try",
     ]
 )
 """The last words of the names of URLs that show nothing themselves."""

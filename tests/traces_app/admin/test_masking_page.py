@@ -80,13 +80,46 @@ def test_preview_shows_places_and_changes_nothing(owner: Client, project: Projec
         ({**TRIED, "value": "x" * 501}, "at most 500 characters"),
         ({**APPLIED, "sure": ""}, "Type owner to apply the rules."),
         ({**APPLIED, "sure": "stranger"}, "Type owner to apply the rules."),
-        ({**TRIED, "apply": "yes", "sure": "owner"}, "Only stored rules are applied."),
+        ({**TRIED, "apply": "yes", "sure": "owner"}, "Select a valid choice"),
     ],
 )
 def test_bad_choices_are_named(owner: Client, project: Project, page: str, fields: dict[str, str], error: str) -> None:
     save_rule(project, "staff", "pattern", r"EMP-\d{6}")
     assert error in text_of(owner.post(page, fields))
     assert not MaskingRun.objects.exists()
+
+
+def edited(text: str, *rules: dict[str, Any]) -> dict[str, Any]:
+    """Return the form of a project as its page sends it, with these rules and a text to try them on."""
+    rows = {
+        f"masking_rules-{number}-{name}": value for number, rule in enumerate(rules) for name, value in rule.items()
+    }
+    held = sum("id" in rule for rule in rules)
+    return {"text": text, "masking_rules-TOTAL_FORMS": len(rules), "masking_rules-INITIAL_FORMS": held, **rows}
+
+
+def test_edited_rules_are_tried_on_a_text_and_not_stored(owner: Client, project: Project, page: str) -> None:
+    def tried(text: str, *rules: dict[str, Any]) -> str:
+        return text_of(owner.post(f"{page}try/", edited(text, *rules))).partition("Try masking rules")[2]
+
+    stored = save_rule(project, "staff", "pattern", r"EMP-\d{6}")
+    rule = {"id": stored.pk, "name": "staff", "kind": "pattern", "value": r"NR-\d{3}", "when": "store", "enabled": "on"}
+    new = {"name": "mail", "kind": "preset", "value": "email", "when": "read", "enabled": "on"}
+    text = "<b>NR-123</b> EMP-471193 ann@example.org"
+    assert tried(text, rule) == " It is stored as staff 1 <b> [redacted] </b> EMP-471193 ann@example.org"
+    assert tried(text, rule, new) == (
+        " It is stored as staff 1 <b> [redacted] </b> EMP-471193 ann@example.org"
+        " A viewer reads mail 1 staff 1 <b> [redacted] </b> EMP-471193 [redacted]"
+    )
+    assert "It is stored as nothing is removed" in tried(text, {**rule, "DELETE": "on"})
+    assert "It is stored as nothing is removed" in tried(text, {**rule, "enabled": ""})
+    place = {"name": "name", "kind": "path", "value": "args.customer.name", "when": "store", "enabled": "on"}
+    assert '"name": " [redacted] "' in tried('{"args": {"customer": {"name": "安娜"}}}', place)
+    assert "Not a pattern of RE2" in tried(text, {**rule, "value": "(?=x)"})
+    assert "The text may have 50,000 characters." in tried("x" * 50_001, rule)
+    assert "<b>NR" not in html_of(owner.post(f"{page}try/", edited(text)))
+    assert list(project.masking_rules.values_list("name", "value")) == [("staff", r"EMP-\d{6}")]
+    assert f'formaction="{page}try/"' in html_of(owner.get(f"/admin/access_app/project/{project.pk}/change/"))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -129,3 +162,4 @@ def test_rule_that_is_no_longer_allowed_ends_its_run(owner: Client, project: Pro
 def test_owners_of_other_projects_do_not_find_it(owner: Client, stranger: Project) -> None:
     page = f"/admin/traces_app/maskingrun/{stranger.pk}/"
     assert owner.get(page).status_code == owner.post(page, APPLIED).status_code == 404
+    assert owner.post(f"{page}try/", edited("x")).status_code == 404
