@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.audit.changes import changes_of, note_changes
 from access_app.audit.trail import Actor, actor_of
 from access_app.db import PEOPLE_ARE_HERE, primary
 from access_app.people import gone, with_people
@@ -289,6 +290,7 @@ class ProjectAdmin(RoleAdmin):
 
     def save_model(self, request: HttpRequest, obj: Project, form: Any, change: bool) -> None:
         if change:
+            note_changes(actor_of(request), obj, form)
             super().save_model(request, obj, form, change)
             project_changed(obj)
         else:
@@ -300,8 +302,9 @@ class ProjectAdmin(RoleAdmin):
         if formset.model is MaskingRule:
             for rule in formset.new_objects:
                 record_rule(AuditAction.CREATE, actor, rule)
+            changes = {form.instance.pk: changes_of(form) for form in formset.initial_forms}
             for rule, _fields in formset.changed_objects:
-                record_rule(AuditAction.CHANGE, actor, rule)
+                record_rule(AuditAction.CHANGE, actor, rule, changes[rule.pk])
             for rule in formset.deleted_objects:
                 record_rule(AuditAction.DELETE, actor, rule)
             primary.on_commit(forget_masking)
@@ -311,10 +314,14 @@ class ProjectAdmin(RoleAdmin):
 
 def record_members(actor: Actor | None, formset: Any) -> None:
     """Record the roles that a saved table of memberships has granted and revoked. Users with a role become staff."""
+    before = {form.instance.pk: form.initial.get("role", "") for form in formset.initial_forms}
     for membership in (*formset.new_objects, *(changed for changed, _fields in formset.changed_objects)):
-        grant_role(membership.project, membership.user or membership.group, Role(membership.role), actor=actor)
-    for membership in formset.deleted_objects:
-        record_role(AuditAction.ROLE_REVOKE, actor, membership.project, membership.user or membership.group)
+        member, role = membership.user or membership.group, Role(membership.role)
+        grant_role(membership.project, member, role, actor=actor, before=before.get(membership.pk, ""))
+    for form in formset.deleted_forms:
+        membership = form.instance
+        member = membership.user or membership.group
+        record_role(AuditAction.ROLE_REVOKE, actor, membership.project, member, before=form.initial.get("role", ""))
 
 
 def with_words(section: Any, words: str) -> Any:
@@ -391,6 +398,7 @@ class ApiKeyAdmin(RoleAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
+            note_changes(actor_of(request), obj, form)
             super().save_model(request, obj, form, change)
             primary.on_commit(forget_api_keys)
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -295,8 +295,10 @@ def delete_rule(project: Project, name: str, *, actor: Actor | None = None) -> b
     return True
 
 
-def record_rule(action: AuditAction, actor: Actor | None, rule: MaskingRule) -> None:
-    """Record that a masking rule was made, changed or deleted."""
+def record_rule(
+    action: AuditAction, actor: Actor | None, rule: MaskingRule, changes: Mapping[str, list[str]] | None = None
+) -> None:
+    """Record that a masking rule was made, changed or deleted; of a change what was there before, too, if that is known."""
     record(
         action,
         actor,
@@ -304,5 +306,11 @@ def record_rule(action: AuditAction, actor: Actor | None, rule: MaskingRule) -> 
         object_type="masking_rule",
         object_id=rule.pk,
         object_name=rule.name,
-        detail={"kind": rule.kind, "value": rule.value, "when": rule.when, "enabled": rule.enabled},
+        detail={
+            "kind": rule.kind,
+            "value": rule.value,
+            "when": rule.when,
+            "enabled": rule.enabled,
+            **({"changes": changes} if changes else {}),
+        },
     )

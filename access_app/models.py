@@ -524,6 +524,10 @@ class KeyThrottle(models.Model):
         return f"{self.key_id}: {self.full_at}"
 
 
+SETTINGS = ("apikey", "group", "masking_rule", "modelprice", "project", "user")
+"""The types of objects of audit entries that are settings."""
+
+
 class AuditEntry(models.Model):
     """One line of the audit log. It is written once; `access_app.audit.chain` adds its place in the chain of its project.
 
@@ -574,6 +578,8 @@ class AuditEntry(models.Model):
             # Who read this, and what did they do?
             models.Index(fields=["object_id", "-id"], name="audit_of_object", condition=~Q(object_id="")),
             models.Index(fields=["actor_name", "-id"], name="audit_of_actor"),
+            # Who changed which setting? Few entries among those of requests.
+            models.Index(fields=["-id"], name="audit_of_settings", condition=Q(object_type__in=SETTINGS)),
             # Times come in order, so that a few pages say where a range of them is.
             BrinIndex(fields=["time"], name="audit_of_time"),
             # The queue of the background job that chains.

@@ -89,17 +89,20 @@ def people_of(access: Access) -> frozenset[int] | None:
 
 
 @primary.atomic()
-def grant_role(project: Project, member: User | Group, role: Role, *, actor: Actor | None = None) -> Membership:
+def grant_role(
+    project: Project, member: User | Group, role: Role, *, actor: Actor | None = None, before: str = ""
+) -> Membership:
     """Give a user or group a role in a project, in place of the one that they have there.
 
-    A user becomes staff, because only staff can log in.
+    A user becomes staff, because only staff can log in. `before` is the role that they had, if it is stored no longer.
     """
     holder = {"group": member} if isinstance(member, Group) else {"user": member}
+    held = Membership.objects.filter(project=project, **holder).values_list("role", flat=True).first()
     membership, _created = Membership.objects.update_or_create(project=project, **holder, defaults={"role": role})
     if not isinstance(member, Group) and not member.is_staff:
         member.is_staff = True
         member.save(update_fields=["is_staff"])
-    record_role(AuditAction.ROLE_GRANT, actor, project, member, role)
+    record_role(AuditAction.ROLE_GRANT, actor, project, member, role, before=before or held or "")
     return membership
 
 
@@ -107,16 +110,28 @@ def grant_role(project: Project, member: User | Group, role: Role, *, actor: Act
 def revoke_role(project: Project, member: User | Group, *, actor: Actor | None = None) -> bool:
     """Take the role of a user or group in a project away. Return False if they have none."""
     holder = {"group": member} if isinstance(member, Group) else {"user": member}
-    deleted, _by_model = Membership.objects.filter(project=project, **holder).delete()
-    if deleted:
-        record_role(AuditAction.ROLE_REVOKE, actor, project, member)
-    return bool(deleted)
+    held = Membership.objects.filter(project=project, **holder)
+    before = held.values_list("role", flat=True).first()
+    if before is None:
+        return False
+    held.delete()
+    record_role(AuditAction.ROLE_REVOKE, actor, project, member, before=before)
+    return True
 
 
 def record_role(
-    action: AuditAction, actor: Actor | None, project: Project, member: User | Group, role: Role | None = None
+    action: AuditAction,
+    actor: Actor | None,
+    project: Project,
+    member: User | Group,
+    role: Role | None = None,
+    *,
+    before: str = "",
 ) -> None:
-    """Record a role that was granted, or None for one that was revoked."""
+    """Record a role that was granted, or None for one that was revoked, with the role before it."""
+    detail: dict[str, str | dict[str, list[str]]] = {} if role is None else {"role": role.value}
+    if before and before != role:
+        detail["changes"] = {"role": [before, role or ""]}
     record(
         action,
         actor,
@@ -124,5 +139,5 @@ def record_role(
         object_type="group" if isinstance(member, Group) else "user",
         object_id=member.pk,
         object_name=str(member),
-        detail=None if role is None else {"role": role.value},
+        detail=detail,
     )

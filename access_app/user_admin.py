@@ -20,6 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from access_app.audit.changes import note_changes
 from access_app.audit.trail import actor_of
 
 from .admin import MembersTable, OfProject, record_members, with_words
@@ -149,6 +150,11 @@ class TwoFactorUserAdmin(Users):
     def get_inlines(self, request: HttpRequest, obj: User | None) -> Sequence[type[RoleInline]]:
         """Return the roles, but of superusers: they have every one."""
         return () if obj is None or obj.is_superuser else (RoleInline,)
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        if change:
+            note_changes(actor_of(request), obj, form)
+        super().save_model(request, obj, form, change)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)

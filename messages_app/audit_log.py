@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db.models import Q, QuerySet
 from msgspec import Raw
 
-from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult
+from access_app.models import SETTINGS, ActorKind, AuditAction, AuditEntry, AuditResult
 from access_app.visibility import ProjectScope
 
 from .http import schemas
 from .http.filters import InstantFilter, ListFilterSet, TextFilter, WordFilter
 from .timestamps import instant_text
+
+_READS = (AuditAction.LIST, AuditAction.READ, AuditAction.SEARCH, AuditAction.EXPORT, AuditAction.KEY_USE)
+_LOGINS = (AuditAction.LOGIN, AuditAction.LOGOUT)
+_IS_CHANGE = ~Q(action__in=(*_READS, *_LOGINS))
+KINDS: Mapping[str, Q] = {
+    "settings": _IS_CHANGE & Q(object_type__in=SETTINGS),
+    "traces": _IS_CHANGE & ~Q(object_type__in=SETTINGS),
+    "reads": Q(action__in=_READS),
+    "logins": Q(action__in=_LOGINS),
+}
+"""The kinds of entries: changes of settings, changes of traces, reads and logins. Each entry is of one."""
 
 
 def entries_visible_to(scope: ProjectScope) -> QuerySet[AuditEntry]:

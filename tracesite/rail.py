@@ -98,7 +98,8 @@ SETTINGS = Part(
             "traces_app_jobrun_changelist",
             use=_("Work in the background: when each job ran, and when it runs next"),
         ),
-        Page(_("Audit log"), "access_app_auditentry_changelist", use=_("Who read and changed what")),
+        # Its changes of settings first: most entries are of reads.
+        Page(_("Audit log"), "access_app_auditentry_changelist", "?kind=settings", use=_("Who read and changed what")),
         Page(_("Users"), "auth_user_changelist", use=_("Who may log in")),
         Page(_("Groups"), "auth_group_changelist", use=_("Permissions that several people share")),
     ),
@@ -124,22 +125,24 @@ def lists_of(part: Part | None, listed: Collection[str]) -> Sequence[Page]:
 
 
 def list_of(request: HttpRequest, lists: Sequence[Page]) -> Page | None:
-    """Return the list of these that a request is for: of those with its address the one with most of its parameters."""
+    """Return the list of these that a request is for: of those with its address the one with most of its parameters, and one that
+    only begins with other parameters if there is no other."""
     fitting = [
         page
         for page, url in ((page, urlsplit(page.url)) for page in lists)
         if url.path == request.path and all(request.GET.get(name) == value for name, value in parse_qsl(url.query))
     ]
-    return max(fitting, key=lambda page: len(page.query), default=None)
+    at_all = next((page for page in lists if urlsplit(page.url).path == request.path), None)
+    return max(fitting, key=lambda page: len(page.query), default=at_all)
 
 
 def list_above(request: HttpRequest, lists: Sequence[Page]) -> tuple[Page | None, bool]:
     """Return the list of these whose rows the page of a request is about, and whether that page is the form of a row itself: not
     its history, for example."""
     name = request.resolver_match.url_name if request.resolver_match else None
-    for page in lists:
+    for page in sorted(lists, key=lambda page: bool(page.query)):
         rows = page.rows or page.name.removesuffix("changelist")
-        if name and rows != page.name and not page.query and name.startswith(rows):
+        if name and rows != page.name and name.startswith(rows):
             return page, name.removeprefix(rows) in ("add", "change")
     return None, False
 

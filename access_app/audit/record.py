@@ -98,7 +98,7 @@ def record(
     object_id: object = "",
     object_name: str = "",
     result: AuditResult = AuditResult.ALLOWED,
-    detail: Mapping[str, str | int | list[str] | None] | None = None,
+    detail: Mapping[str, str | int | list[str] | Mapping[str, list[str]] | None] | None = None,
     origin: Origin | None = None,
     soon: bool = False,
 ) -> None:

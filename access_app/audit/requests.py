@@ -174,6 +174,8 @@ def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trai
     project_id, projects = _place(subject, trail)
     ids = list(trail.objects.get(subject.kind, ()))
     detail: dict[str, Any] = {"route": route_of(match), "status": status, **projects, **trail.counts}
+    if trail.changes:
+        detail["changes"] = trail.changes
     if len(ids) > 1:
         detail |= {"ids": ids[:LISTED], "count": len(ids)}
     if request.GET:
@@ -185,6 +187,7 @@ def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trai
             project_id=project_id,
             object_type=subject.kind,
             object_id=ids[0] if len(ids) == 1 else subject.id,
+            object_name=trail.object_name,
             result=result,
             detail=detail,
             origin=origin,

@@ -38,6 +38,10 @@ class Trail:
     objects: dict[str, dict[str, None]] = field(default_factory=dict)
     """Ids of what was found and written, by type, in their order."""
     counts: Counter[str] = field(default_factory=Counter)
+    changes: dict[str, list[str]] = field(default_factory=dict)
+    """What was changed of a setting: see `access_app.audit.changes`."""
+    object_name: str = ""
+    """The name of that setting."""
     recorded: set[str] = field(default_factory=set)
     """Types of objects that have entries of their own already."""
 

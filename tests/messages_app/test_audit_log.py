@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils.html import strip_tags
 
 from access_app.audit.chain import append_recorded
 from access_app.audit.record import record
 from access_app.audit.trail import Origin
 from access_app.keys import create_key
+from access_app.masking import save_rule
 from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Project, Role, Scope
 from access_app.roles import grant_role
 from messages_app.audit_log import AuditFilterSet
-from tests.admin_pages import html_of, text_of
+from tests.admin_pages import html_of, statements_of, text_of
+from tests.traces_app.conftest import question, store
 
 pytestmark = pytest.mark.django_db
 EVE = Origin(kind=ActorKind.USER, name="eve", id="7", address="192.0.2.7", request_id="r-7")
@@ -121,7 +125,7 @@ def test_pages_of_the_admin_search_and_export_the_log(entries: dict[str, int], p
     assert shown("action=delete&result=refused&actor_kind=user&address=192.0.2.7") == {"refused"}
     assert shown("object_type=session&created_before=2020-01-01T00:00") == set()
     listed = owner.get(f"{place}?object_type=session", headers={"accept-language": "zh-hans"}).getvalue().decode()
-    assert '<span title="session">会话</span> s-1' in listed
+    assert '<span title="session">会话</span> <bdi>s-1</bdi>' in listed
     page = owner.get(f"{place}{entries['read']}/change/").getvalue().decode()
     assert AuditEntry.objects.get(pk=entries["read"]).hash in page
     assert '<input type="submit"' not in page
@@ -139,4 +143,85 @@ def test_list_of_the_log_has_facets_and_links_to_objects(project: Project) -> No
     assert page.count('href="/admin/messages_app/session/0198a000-0000-7000-8000-000000000001/change/"') == 1
     assert page.count("/admin/messages_app/session/a") == 0
     facets = text_of(owner.get("/admin/access_app/auditentry/facets/?actor=eve"))
-    assert facets.startswith("2 in all Action Read 2 Actor eve 2")
+    assert facets.startswith("2 in all Kind Reads 2 Action Read 2 Actor eve 2")
+
+
+def test_list_of_the_log_shows_what_was_changed_first(project: Project, stranger: Project) -> None:
+    root = Client()
+    root.force_login(User.objects.create_superuser("root", email="a@example.org"))
+    page = "/admin/access_app/auditentry/"
+    user = User.objects.create_user("amy", is_staff=True)
+    grant_role(project, user, Role.VIEWER)
+    grant_role(project, user, Role.OWNER)
+    rule = save_rule(project, "staff", "pattern", "EMP-1")
+    roles = {"memberships-TOTAL_FORMS": 0, "memberships-INITIAL_FORMS": 0}
+    rules = {"masking_rules-TOTAL_FORMS": 1, "masking_rules-INITIAL_FORMS": 1}
+    edited = {"id": rule.pk, "name": "staff", "kind": "pattern", "value": "<b>-2", "when": "store", "enabled": "on"}
+    form = {
+        "retention_way": "exact",
+        "sampling_keep_errors": "on",
+        "retention_days": "30",
+        "keep_pinned": "on",
+        **roles,
+        **rules,
+        **{f"masking_rules-0-{name}": value for name, value in edited.items()},
+    }
+    root.get(f"{page}?kind=reads")
+    assert root.post(f"/admin/access_app/project/{project.pk}/change/", form).status_code == 302
+    answer = root.get(f"{page}?kind=settings")
+    head, *rows = (
+        [strip_tags(cell).strip() for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)]
+        for row in re.findall("<tr>(.*?)</tr>", html_of(answer), re.DOTALL)
+    )
+    assert [" ".join(cell.split()) for cell in head] == [
+        "Time (UTC)",
+        "Actor",
+        "Action",
+        "Object",
+        "Changes",
+        "Project",
+        "Address",
+    ]
+    assert [row[1:6] for row in rows if row[1:]] == [
+        [
+            "user root",
+            "change",
+            "project owner",
+            "keep pinned sessions false → truedays of live data empty → 30",
+            "owner",
+        ],
+        ["user root", "change", "masking rule staff", "value EMP-1 → &lt;b&gt;-2", "owner"],
+        ["system tracesite", "create", "masking rule staff", "", "owner"],
+        ["system tracesite", "grant of a role", "user amy", "role viewer → owner", "owner"],
+        ["system tracesite", "grant of a role", "user amy", "role empty → viewer", "owner"],
+    ]
+    assert f'href="/admin/access_app/project/{project.pk}/change/#masking_rules-heading"' in html_of(answer)
+    assert "change" not in {row.action for row in root.get(f"{page}?kind=reads").context["cl"].result_list}
+    assert root.get(f"{page}?kind=dance").status_code == 302
+
+
+def test_list_of_the_log_names_objects_in_few_queries(project: Project, stranger: Project) -> None:
+    owner = reader(project, Role.OWNER)
+
+    def listed() -> tuple[str, int]:
+        text = text_of(owner.get("/admin/access_app/auditentry/?actor=eve"))
+        return text, len(statements_of(owner, "/admin/access_app/auditentry/?actor=eve"))
+
+    def entries_of(number: int) -> None:
+        for place, title in ((project, f"Refund {number}"), (stranger, f"Secret {number}")):
+            session = store(place, question(external_id=f"q{number}"), external_id=f"s{number}", title=title)
+            for kind, key in (("session", session.id), ("message", session.messages[0].id)):
+                record(AuditAction.READ, None, origin=EVE, project_id=project.pk, object_type=kind, object_id=str(key))
+        record(AuditAction.READ, None, origin=EVE, project_id=project.pk, object_type="project", object_id=project.pk)
+
+    entries_of(0)
+    text, few = listed()
+    assert "session Refund 0" in text and "message Refund 0" in text and "project owner" in text
+    assert "Secret" not in text
+    for number in range(1, 6):
+        entries_of(number)
+    text, many = listed()
+    assert "session Refund 5" in text
+    assert many == few
+    entry = AuditEntry.objects.filter(actor_name="eve", object_type="session").earliest("pk")
+    assert "session Refund 0" in text_of(owner.get(f"/admin/access_app/auditentry/{entry.pk}/change/"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -14,22 +14,31 @@ from django.db.models import F, QuerySet
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import Page
 from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Role
+from access_app.visibility import ProjectScope
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
 from messages_app.admin.exports import Export, text
-from messages_app.admin.filters import CreatedFilter, ProjectFilter, TextListFilter, WordListFilter
+from messages_app.admin.filters import (
+    CreatedFilter,
+    InvalidFilter,
+    ProjectFilter,
+    TextListFilter,
+    WordListFilter,
+    one_of,
+)
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.time_zones import with_zone
-from messages_app.audit_log import AuditFilterSet, entries_visible_to
+from messages_app.audit_log import KINDS, AuditFilterSet, entries_visible_to
 from messages_app.safe_text import moment, one_line, visible
 
+from .audit_names import names_of
 from .facets import send_facets
 
 OBJECTS: Mapping[str, str | Promise] = {
@@ -50,14 +59,39 @@ OBJECTS: Mapping[str, str | Promise] = {
 PAGES: Mapping[str, str] = {
     "session": "messages_app_session",
     "message": "messages_app_message",
+    "toolcall": "traces_app_toolcall",
+    "score": "traces_app_score",
     "project": "access_app_project",
     "apikey": "access_app_apikey",
+    "modelprice": "traces_app_modelprice",
     "user": "auth_user",
+    "group": "auth_group",
 }
 """The admins of types of objects with a page. One of an object that is gone leads to its list, which says so."""
 _ID = re.compile("[0-9a-f-]+")
 CHARACTERS = 80
 """The longest text in the list."""
+
+
+class KindFilter(WordListFilter):
+    """What was done in one word, changes of settings first: most entries are of reads."""
+
+    title = gettext_lazy("kind")
+    parameter_name = "kind"
+    in_api = False
+    words: ClassVar[Any] = {
+        "settings": gettext_lazy("settings changed"),
+        "traces": gettext_lazy("traces changed"),
+        "reads": gettext_lazy("reads"),
+        "logins": gettext_lazy("logins"),
+    }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.value:
+            return queryset
+        if self.value not in KINDS:
+            raise InvalidFilter(self.title, self.value, one_of(KINDS))
+        return queryset.filter(KINDS[self.value])
 
 
 class ActionFilter(WordListFilter):
@@ -118,13 +152,25 @@ class AuditEntryAdmin(KeysetAdmin):
     view_role = Role.OWNER
     api = ApiList(name="audit")
     list_filter = (
-        *(ProjectFilter, ActionFilter, ResultFilter, ActorKindFilter, ActorFilter),
+        *(ProjectFilter, KindFilter, ActionFilter, ResultFilter, ActorKindFilter, ActorFilter),
         *(ObjectTypeFilter, ObjectIdFilter, AddressFilter, RecordedFilter),
     )
-    list_display = ("at", "actor", "done", "what", "where", "address", "outcome")
-    columns = Columns(("at", "actor", "done", "what", "where", "address", "outcome", "request_id", "place"))
+    list_display = ("at", "actor", "done", "what", "changed", "where", "address", "outcome")
+    columns = Columns(("at", "actor", "done", "what", "changed", "where", "address", "outcome", "request_id", "place"))
     fields = (
-        *("at", "actor", "actor_id", "done", "what", "object_id", "where", "address", "request_id", "outcome"),
+        *(
+            "at",
+            "actor",
+            "actor_id",
+            "done",
+            "what",
+            "changed",
+            "object_id",
+            "where",
+            "address",
+            "request_id",
+            "outcome",
+        ),
         *("details", "sequence", "previous_hash", "hash"),
     )
     search_help_text = gettext_lazy("Search by actor, ID of the object, ID of the request or address.")
@@ -142,6 +188,22 @@ class AuditEntryAdmin(KeysetAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return entries_visible_to(self.scope(request))
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> AuditEntry | None:
+        row: AuditEntry | None = super().get_object(request, object_id, from_field)
+        if row is not None:
+            _name_objects(request, self.scope(request), [row])
+        return row
+
+    def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+        """Return the columns; of the usual ones without those that say the same of each row."""
+        _name_objects(request, self.scope(request), rows)
+        if list(columns) != list(self.list_display):
+            return list(columns)
+        left_out = set() if any(map(_changes_of, rows)) else {"changed"}
+        if all(row.result == AuditResult.ALLOWED for row in rows):
+            left_out.add("outcome")
+        return [name for name in columns if name not in left_out]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -166,24 +228,32 @@ class AuditEntryAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("object"))
     def what(self, row: AuditEntry) -> SafeString:
-        name = row.object_name or row.object_id
+        name = row.object_name or getattr(row, "found_name", "") or row.object_id
         # The filter takes the type as it is stored.
         shown = visible(one_line(name, CHARACTERS))
-        shown = format_html('<span title="{}">{}</span> {}', row.object_type, _type_of(row), shown)
-        if row.object_type not in PAGES or not _ID.fullmatch(row.object_id):
-            return shown
-        try:
-            url = reverse(f"admin:{PAGES[row.object_type]}_change", args=[row.object_id])
-        except NoReverseMatch:  # another Django project may have users of its own
-            return shown
-        return format_html('<a href="{}">{}</a>', url, shown)
+        shown = format_html('<span title="{}">{}</span> <bdi>{}</bdi>', row.object_type, _type_of(row), shown)
+        url = _url_of(row)
+        return format_html('<a href="{}" title="{}">{}</a>', url, row.object_id, shown) if url else shown
 
-    @admin.display(description=gettext_lazy("project"), empty_value="–")
-    def where(self, row: AuditEntry) -> str | None:
+    @admin.display(description=gettext_lazy("changes"))
+    def changed(self, row: AuditEntry) -> SafeString:
+        """Return what was there and what is there now, of each field that was changed."""
+        lines = [
+            format_html(
+                '<span class="quiet">{}</span> <bdi>{}</bdi> → <bdi>{}</bdi>',
+                _label_of(row.object_type, name),
+                *(visible(one_line(str(value), CHARACTERS)) or _("empty") for value in pair),
+            )
+            for name, pair in _changes_of(row).items()
+        ]
+        return format_html_join(mark_safe("<br>"), "{}", ((line,) for line in lines))
+
+    @admin.display(description=gettext_lazy("project"))
+    def where(self, row: AuditEntry) -> str:
         if row.project is not None:
             return row.project.slug
         several = row.detail.get("projects")
-        return None if several is None else _("All projects") if several == "all" else _("several projects")
+        return "" if several is None else _("All projects") if several == "all" else _("several projects")
 
     @admin.display(description=gettext_lazy("result"))
     def outcome(self, row: AuditEntry) -> str:
@@ -196,6 +266,43 @@ class AuditEntryAdmin(KeysetAdmin):
     @admin.display(description=gettext_lazy("detail"))
     def details(self, row: AuditEntry) -> SafeString:
         return format_html("<pre>{}</pre>", visible(json.dumps(row.detail, indent=1, ensure_ascii=False)))
+
+
+def _name_objects(request: HttpRequest, scope: ProjectScope, rows: Sequence[Any]) -> None:
+    names = names_of(request, scope, rows)
+    for row in rows:
+        row.found_name = names.get((row.object_type, row.object_id), "")
+
+
+def _changes_of(entry: AuditEntry) -> Mapping[str, Sequence[str]]:
+    """Return what was changed, each before and after; of a role that somebody got, nothing before."""
+    changes = entry.detail.get("changes")
+    if isinstance(changes, dict):
+        return {name: pair for name, pair in changes.items() if isinstance(pair, list) and len(pair) == 2}
+    return {"role": ["", entry.detail["role"]]} if "role" in entry.detail else {}
+
+
+def _label_of(object_type: str, name: str) -> str | Promise:
+    """Return the name of a field for people; as it is stored, if its model has no such field."""
+    if name == "role":
+        return _("role")
+    for model in apps.get_models():
+        if model._meta.model_name == object_type.replace("_", ""):
+            found = {field.name: getattr(field, "verbose_name", name) for field in model._meta.get_fields()}
+            return found.get(name, name)
+    return name
+
+
+def _url_of(entry: AuditEntry) -> str:
+    """Return the page of an object; a masking rule is on that of its project. "" if it has none."""
+    try:
+        if entry.object_type == "masking_rule" and entry.project_id is not None:
+            return reverse("admin:access_app_project_change", args=[entry.project_id]) + "#masking_rules-heading"
+        if entry.object_type in PAGES and _ID.fullmatch(entry.object_id):
+            return reverse(f"admin:{PAGES[entry.object_type]}_change", args=[entry.object_id])
+    except NoReverseMatch:  # another Django project may have users of its own
+        pass
+    return ""
 
 
 def _type_of(entry: AuditEntry) -> str | Promise:

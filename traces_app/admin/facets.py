@@ -28,6 +28,7 @@ from access_app.models import AuditEntry
 from messages_app.admin.filters import CURSOR, BarFilter, NameFilter, WordListFilter
 from messages_app.admin.keyset import KeysetAdmin, KeysetChangeList
 from messages_app.admin.walks import ROWS_AT_A_TIME, request_for
+from messages_app.audit_log import KINDS
 from messages_app.models import UNKNOWN_IN_MESSAGE, UNKNOWN_IN_SESSION, Message, Session
 from messages_app.safe_text import cost, is_plain
 from messages_app.sql.batch import Query, fetch
@@ -208,6 +209,12 @@ def _of_entries(column: str) -> CountValues:
     return count
 
 
+def _kinds_of_entries(_db: Database, keys: Sequence[Any]) -> Counts:
+    kind = Case(*(When(condition, then=Value(name)) for name, condition in KINDS.items()), output_field=CharField())
+    rows = AuditEntry.objects.filter(pk__in=keys).order_by().annotate(kind=kind)
+    return dict(rows.values_list("kind").annotate(Count("pk")))
+
+
 def _of_steps(column: str) -> CountValues:
     def count(db: Database, keys: Sequence[Any]) -> Counts:
         steps = db.rows(AgentStep.with_deleted).filter(message_id__in=keys, **ids_below(keys)).exclude(**{column: ""})
@@ -304,7 +311,12 @@ FACETS: Mapping[Any, Mapping[str, CountValues]] = {
         "value": _yes_and_no,
         **{column: _of_rows(Score, column) for column in ("label", "source", "author")},
     },
-    AuditEntry: {"action": _of_entries("action"), "actor": _of_entries("actor_name"), "result": _of_entries("result")},
+    AuditEntry: {
+        "kind": _kinds_of_entries,
+        "action": _of_entries("action"),
+        "actor": _of_entries("actor_name"),
+        "result": _of_entries("result"),
+    },
 }
 """By the parameters of filters, in order."""
 SUMS: Mapping[Any, CountValues] = {

@@ -21,6 +21,8 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from access_app.audit.changes import note_changes
+from access_app.audit.trail import actor_of
 from access_app.db import Database
 from access_app.program import program
 from access_app.readable_pages import each_that_answers
@@ -211,6 +213,8 @@ class ModelPriceAdmin(PriceModelAdmin):
         return {"as_of": timezone.now().date(), **super().get_changeform_initial_data(request)}
 
     def save_model(self, request: HttpRequest, obj: ModelPrice, form: Any, change: bool) -> None:
+        if change:
+            note_changes(actor_of(request), obj, form)
         super().save_model(request, obj, form, change)
         self._changed(request, obj)
 

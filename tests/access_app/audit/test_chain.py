@@ -83,7 +83,7 @@ def test_keys_and_roles_are_recorded(project: Project) -> None:
         ("key_create", "system", "tracesite", str(key), "", {"scopes": ["read"]}),
         ("key_revoke", "system", "tracesite", str(key), "", {"scopes": ["read"]}),
         ("role_grant", "command", "grant_role", "eve", "", {"role": "editor"}),
-        ("role_revoke", "system", "tracesite", "eve", "", {}),
+        ("role_revoke", "system", "tracesite", "eve", "", {"changes": {"role": ["editor", ""]}}),
     ]
     assert set(AuditEntry.objects.values_list("project", flat=True)) == {project.pk}
 
@@ -92,7 +92,7 @@ def test_admin_changes_name_login_and_address(project: Project, staff: User, sup
     membership = grant_role(project, staff, Role.ANALYST)
     form = {
         "name": "Owner",
-        "sampling_tools": "{}",
+        "sampling_keep_errors": "on",
         "retention_way": "exact",
         "memberships-TOTAL_FORMS": "1",
         "memberships-INITIAL_FORMS": "1",
@@ -112,6 +112,11 @@ def test_admin_changes_name_login_and_address(project: Project, staff: User, sup
     found = AuditEntry.objects.values_list("action", "actor_kind", "actor_name", "actor_id", "address", "request_id")
     by_ada = ("user", "ada", str(superuser.pk), "127.0.0.1", "r-1")
     assert list(found)[:2] == [("change", *by_ada), ("role_revoke", *by_ada)]
+    details = AuditEntry.objects.values_list("object_name", "detail__changes")[:2]
+    assert list(details) == [
+        ("owner", {"name": ["", "Owner"]}),
+        ("bob", {"role": ["analyst", ""]}),
+    ]
 
 
 def test_entry_is_gone_if_the_change_is_rolled_back(project: Project) -> None:
