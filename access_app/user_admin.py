@@ -1,14 +1,14 @@
-"""The admin of users with their two-factor login, for sites where Tracesite logs people in."""
+"""The admin of users and groups with their roles, for sites where Tracesite logs people in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import models
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -32,12 +32,13 @@ from .visibility import visible_to
 
 if TYPE_CHECKING:
     Users = UserAdmin[User]
-    RolesFormSet = BaseInlineFormSet[Membership, User, forms.ModelForm[Membership]]
+    Groups = GroupAdmin
+    RolesFormSet = BaseInlineFormSet[Membership, Any, forms.ModelForm[Membership]]
     RoleModelForm = forms.ModelForm[Membership]
 else:  # not generic at run time
-    Users, RolesFormSet, RoleModelForm = UserAdmin, BaseInlineFormSet, forms.ModelForm
+    Users, Groups, RolesFormSet, RoleModelForm = UserAdmin, GroupAdmin, BaseInlineFormSet, forms.ModelForm
 
-PROJECTS_LISTED = 5
+LISTED = 5
 _ROLES: Mapping[Role, Any] = {
     Role.VIEWER: gettext_lazy("viewer"),
     Role.ANALYST: gettext_lazy("analyst"),
@@ -48,7 +49,7 @@ _ROLES: Mapping[Role, Any] = {
 
 
 class NamedRoles(RolesFormSet):
-    """The roles of a user, whose fields need a name: the key from a role to its user leads nowhere back."""
+    """The roles of a user or group, whose fields need a name: the key from a role to its holder leads nowhere back."""
 
     @classmethod
     def get_default_prefix(cls) -> str:
@@ -56,7 +57,7 @@ class NamedRoles(RolesFormSet):
 
 
 class RoleForm(OfProject, RoleModelForm):
-    """A role of a user. Its project stays, because a role in another project is another one."""
+    """A role of a user or group. Its project stays, because a role in another project is another one."""
 
     class Meta:
         model = Membership
@@ -132,9 +133,13 @@ class TwoFactorUserAdmin(Users):
         if obj is None:
             return found
         person, (label, allowed), permissions = found
-        if self._roles(obj, of_groups=True):
+        if _words_of_roles(obj, of_groups=True):
             allowed = {**allowed, "fields": (*allowed["fields"], "roles_of_groups")}
-        return [person, (label, allowed), with_words(permissions, _words_of_permissions(obj))]
+        return [
+            person,
+            (label, allowed),
+            with_words(permissions, _words_of_permissions(obj.groups.all(), obj.user_permissions)),
+        ]
 
     def get_form(self, request: HttpRequest, obj: User | None = None, **kwargs: Any) -> Any:
         """Return the form; Django's texts about access know nothing of projects."""
@@ -175,10 +180,7 @@ class TwoFactorUserAdmin(Users):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         apps = AuthenticatorApp.objects.filter(user=OuterRef("pk"), confirmed=True)
-        # As on the pages of projects, owners see members.
-        members = visible_to(Membership.objects.order_by("project__slug"), access(request).scope(Role.OWNER))
-        held = members.filter(Q(user=OuterRef("pk")) | Q(group__user=OuterRef("pk")))
-        held_roles = ArraySubquery(held.values(held=JSONObject(project="project__slug", role="role", of_group="group")))
+        held_roles = _held_roles(request, Q(user=OuterRef("pk")) | Q(group__user=OuterRef("pk")))
         return super().get_queryset(request).annotate(two_factor=Exists(apps), held_roles=held_roles)
 
     def has_reset_permission(self, request: HttpRequest) -> bool:
@@ -195,26 +197,11 @@ class TwoFactorUserAdmin(Users):
             return _("superuser")
         if not user.is_staff:
             return _quiet(_("not staff"))
-        words = self._roles(user)
-        if more := len(words[PROJECTS_LISTED:]):
-            words[PROJECTS_LISTED:] = [ngettext("and %(number)s more", "and %(number)s more", more) % {"number": more}]
-        return " · ".join(words) or _quiet(_("staff"))
+        return _first(_words_of_roles(user)) or _quiet(_("staff"))
 
     @admin.display(description=gettext_lazy("roles of groups"))
     def roles_of_groups(self, user: User) -> str:
-        return " · ".join(self._roles(user, of_groups=True))
-
-    def _roles(self, user: User, *, of_groups: bool = False) -> list[str]:
-        """Return the highest role in each project that the reader owns; only `of_groups`: as their groups give it."""
-        highest: dict[str, Role] = {}
-        # None for readers who own no project.
-        for one in user.held_roles or ():  # type: ignore[attr-defined]  # annotated above
-            project, role = one["project"], Role(one["role"])
-            if of_groups and not one["of_group"]:
-                continue
-            if project not in highest or role in highest[project].and_above:
-                highest[project] = role
-        return [f"{project}: {_ROLES[role]}" for project, role in highest.items()]
+        return _first(_words_of_roles(user, of_groups=True))
 
     @admin.display(description=gettext_lazy("last login"), ordering="last_login")
     def last_login_at(self, user: User) -> SafeString:
@@ -245,10 +232,106 @@ class TwoFactorUserAdmin(Users):
         self.message_user(request, text, messages.SUCCESS if reset else messages.WARNING)
 
 
-def _words_of_permissions(user: User) -> str:
+class GroupRoleInline(RoleInline):
+    """Roles that the members of a group get by it, in the projects that the reader owns."""
+
+    fk_name = "group"
+
+
+class RoleGroupAdmin(Groups):
+    """Django's admin of groups: the roles that they give first, and the permissions folded."""
+
+    list_display = ("name", "roles", "members")
+    empty_value_display = "—"
+    inlines = (GroupRoleInline,)
+    fieldsets = (
+        (None, {"fields": ("name", "members")}),
+        (
+            gettext_lazy("Permissions"),
+            {
+                "classes": ("collapse",),
+                "fields": ("permissions",),
+                "description": gettext_lazy(
+                    "Permissions are those to manage users and groups. What somebody may do with traces is a role in a "
+                    "project."
+                ),
+            },
+        ),
+    )
+    readonly_fields = ("members",)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Group | None = None) -> Any:
+        """Return the sections, the closed one with what is set in it. Members are added on their own pages."""
+        (label, named), permissions = super().get_fieldsets(request, obj)
+        if obj is None:
+            return [(label, {**named, "fields": ("name",)}), permissions]
+        return [(label, named), with_words(permissions, _words_of_permissions((), obj.permissions))]
+
+    def get_inlines(self, request: HttpRequest, obj: Group | None) -> Sequence[type[GroupRoleInline]]:
+        return () if obj is None else (GroupRoleInline,)
+
+    def save_model(self, request: HttpRequest, obj: Group, form: Any, change: bool) -> None:
+        if change:
+            note_changes(actor_of(request), obj, form)
+        super().save_model(request, obj, form, change)
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        super().save_formset(request, form, formset, change)
+        record_members(actor_of(request), formset)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
+        users = User.objects.filter(groups=OuterRef("pk")).order_by("username")
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(
+                held_roles=_held_roles(request, Q(group=OuterRef("pk"))),
+                usernames=ArraySubquery(users.values("username")),
+            )
+        )
+
+    @admin.display(description=gettext_lazy("roles"))
+    def roles(self, group: Group) -> str:
+        return _first(_words_of_roles(group))
+
+    @admin.display(description=gettext_lazy("members"))
+    def members(self, group: Group) -> str:
+        names: list[str] = group.usernames  # type: ignore[attr-defined]  # annotated above
+        return _first(names, between=", ")
+
+
+def _held_roles(request: HttpRequest, of_row: Q) -> ArraySubquery:
+    """Return the expression for the roles of a row in the projects that the reader owns: as on the pages of projects, owners see members."""
+    members = visible_to(Membership.objects.order_by("project__slug"), access(request).scope(Role.OWNER))
+    return ArraySubquery(
+        members.filter(of_row).values(held=JSONObject(project="project__slug", role="role", of_group="group"))
+    )
+
+
+def _words_of_roles(holder: User | Group, *, of_groups: bool = False) -> list[str]:
+    """Return the highest role in each project that the reader owns; only `of_groups`: as their groups give it."""
+    highest: dict[str, Role] = {}
+    # None for readers who own no project.
+    for one in holder.held_roles or ():  # type: ignore[union-attr]  # annotated by the admins
+        project, role = one["project"], Role(one["role"])
+        if of_groups and not one["of_group"]:
+            continue
+        if project not in highest or role in highest[project].and_above:
+            highest[project] = role
+    return [f"{project}: {_ROLES[role]}" for project, role in highest.items()]
+
+
+def _first(words: list[str], between: str = " · ") -> str:
+    shown = words[:LISTED]
+    if more := len(words[LISTED:]):
+        shown.append(ngettext("and %(number)s more", "and %(number)s more", more) % {"number": more})
+    return between.join(shown)
+
+
+def _words_of_permissions(groups: Iterable[Group], permissions: Any) -> str:
     """Return what is chosen in a closed section: "Support · 3 permissions"."""
-    words = [group.name for group in user.groups.all()]
-    if count := user.user_permissions.count():
+    words = [group.name for group in groups]
+    if count := permissions.count():
         words.append(ngettext("%(count)d permission", "%(count)d permissions", count) % {"count": count})
     return " · ".join(words) or _("none")
 

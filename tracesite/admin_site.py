@@ -128,13 +128,14 @@ def _register_all() -> None:
     autodiscover()
     if not is_offered():
         return
-    from django.contrib.auth.models import User
+    from django.contrib.auth.models import Group, User
     from django_otp.plugins.otp_static.models import StaticDevice
     from django_otp.plugins.otp_totp.models import TOTPDevice
 
-    from access_app.user_admin import TwoFactorUserAdmin
+    from access_app.user_admin import RoleGroupAdmin, TwoFactorUserAdmin
 
     if site.is_registered(TOTPDevice):
         # Pages of django-otp show and change the keys of everybody's apps.
-        site.unregister([StaticDevice, TOTPDevice, User])
+        site.unregister([StaticDevice, TOTPDevice, User, Group])
         site.register(User, TwoFactorUserAdmin)
+        site.register(Group, RoleGroupAdmin)

@@ -165,7 +165,8 @@ def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trai
     if origin is None or status in (405, 429):
         return
     subject = _subject(match, origin)
-    if subject.kind in trail.recorded:
+    # A form of a user may have changed the user besides a role, which has an entry of its own.
+    if subject.kind in trail.recorded and not trail.changes:
         return
     action = _action(request, match, subject, status, trail)
     result = (

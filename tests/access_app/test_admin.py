@@ -460,6 +460,11 @@ def test_page_of_a_user_gives_and_takes_roles(admin: Client, project: Project, s
     assert (held.project, held.role) == (project, "owner")
     admin.post(page, saved_user(amy, {**row, "role": "owner", "DELETE": "on"}))
     assert not Membership.objects.exists()
+    changed = AuditEntry.objects.filter(object_type="user", action="change").earliest("pk")
+    assert (changed.object_name, changed.detail["changes"]) == (
+        "amy",
+        {"email": ["", "a@example.org"], "is_staff": ["false", "true"]},
+    )
     entries = AuditEntry.objects.filter(object_type="user", project=project).order_by("pk")
     assert [(one.action, one.object_name, one.detail.get("role")) for one in entries] == [
         ("role_grant", "amy", "editor"),
@@ -508,6 +513,22 @@ def test_page_of_a_user_has_links_to_password_and_second_factor(admin: Client, p
     amy.is_superuser = True
     amy.save()
     assert "roles-TOTAL_FORMS" not in admin.get(page).content.decode()
+
+
+def test_page_of_a_group_gives_roles_and_names_its_members(admin: Client, project: Project) -> None:
+    group = Group.objects.create(name="readers")
+    for number in range(7):
+        User.objects.create_user(f"user{number}").groups.add(group)
+    page = f"/admin/auth/group/{group.pk}/change/"
+    form = {"name": "all readers", "roles-TOTAL_FORMS": 1, "roles-INITIAL_FORMS": 0}
+    assert "user0, user1, user2, user3, user4, and 2 more" in admin.get(page).content.decode()
+    assert admin.post(page, {**form, "roles-0-project": project.pk, "roles-0-role": "viewer"}).status_code == 302
+    held = Membership.objects.get()
+    assert (held.project, held.group, held.role) == (project, group, "viewer")
+    assert f"{project.slug}: viewer" in admin.get("/admin/auth/group/").content.decode()
+    assert "roles-TOTAL_FORMS" not in admin.get("/admin/auth/group/add/").content.decode()
+    entry = AuditEntry.objects.get(object_type="group", action="change")
+    assert (entry.object_name, entry.detail["changes"]) == ("all readers", {"name": ["readers", "all readers"]})
 
 
 def test_list_of_users_asks_the_same_number_of_queries_for_many(admin: Client, project: Project) -> None:

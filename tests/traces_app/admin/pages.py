@@ -11,12 +11,13 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib import admin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from access_app.db import primary
 from access_app.keys import create_key
-from access_app.models import AuditEntry, Project, Scope
+from access_app.models import AuditEntry, Project, Role, Scope
+from access_app.roles import grant_role
 from messages_app import writes
 from messages_app.models import Message, SavedView, Session
 from tests.traces_app.conftest import answer, question, store
@@ -143,6 +144,8 @@ def stored_pages(owner: User) -> list[str]:
         record_spans(primary, project.pk, [Span(**ids, start=began, end=began + 10**9, attributes=attributes)])
     spanned = Message.objects.get(request_id=f"{1:032x}")
     unread = Session.objects.get(external_id=f"{2:032x}")
+    group = Group.objects.create(name="readers")
+    grant_role(project, group, Role.VIEWER)
     price = ModelPrice.objects.create(model="gpt-5", input=1, output=2, as_of=date(2026, 1, 1))
     run_job(primary, next(job for job in JOBS if job.name == "purge"))
     MaskingRun.objects.create(project=project, rules=[], requested_by=owner, requested_at=timezone.now())
@@ -186,6 +189,9 @@ def stored_pages(owner: User) -> list[str]:
         *(
             "/admin/auth/user/",
             "/admin/auth/user/add/",
+            f"/admin/auth/user/{owner.pk}/change/",
+            "/admin/auth/group/",
+            f"/admin/auth/group/{group.pk}/change/",
             "/admin/password_change/",
             "/admin/time-zone/",
             "/admin/settings/",

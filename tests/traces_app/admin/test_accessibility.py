@@ -1,7 +1,7 @@
 """The pages of the admin have no serious or critical violation of axe-core and fit phones.
 
-tests/tracesite/live/test_page.py looks at the events of a session, which needs a server of its own. /api/v1/docs/ and the
-form of a user are left out: Swagger UI and a script of Django's admin make faults there that templates cannot mend.
+tests/tracesite/live/test_page.py looks at the events of a session, which needs a server of its own. /api/v1/docs/ is left out:
+Swagger UI makes faults there that templates cannot mend.
 At length it looks at all pages in all ways, which takes a minute more.
 
 axe-core takes 0.3 s a page and loading one 0.2 s, on two cores that do nothing else. So a page is loaded once in a language and then
