@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
@@ -41,7 +40,7 @@ from .models import (
     Role,
     Scope,
 )
-from .moments import ago, moment
+from .moments import ago
 from .project_words import words_of_retention, words_of_sampling
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
 from .roles import access, grant_role, record_role
@@ -437,7 +436,7 @@ class ApiKeyAdmin(RoleAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         return with_people(super().get_queryset(request).select_related("project"), "created_by")
 
-    def get_list_display(self, request: HttpRequest) -> Sequence[Any]:
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Return the columns; without the project for readers who own one."""
         owned = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
         left_out = () if len(owned[:2]) > 1 else ("project",)
@@ -521,10 +520,8 @@ class ApiKeyAdmin(RoleAdmin):
         return format_html(_("{when} by {user}"), when=ago(key.created_at), user=key.created_by)
 
     @admin.display(description=gettext_lazy("expires"), ordering="expires_at")
-    def expires(self, key: ApiKey) -> SafeString:
-        if key.expires_at is None:
-            return format_html('<span class="quiet">{}</span>', _("never"))
-        return moment(key.expires_at)
+    def expires(self, key: ApiKey) -> SafeString | dt.datetime:
+        return key.expires_at or format_html('<span class="quiet">{}</span>', _("never"))
 
     @admin.display(description="")
     def revoke(self, key: ApiKey) -> SafeString:

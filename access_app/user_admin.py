@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -141,7 +141,7 @@ class TwoFactorUserAdmin(Users):
             with_words(permissions, _words_of_permissions(obj.groups.all(), obj.user_permissions)),
         ]
 
-    def get_form(self, request: HttpRequest, obj: User | None = None, **kwargs: Any) -> Any:
+    def get_form(self, request: HttpRequest, obj: User | None = None, change: bool = False, **kwargs: Any) -> Any:
         """Return the form; Django's texts about access know nothing of projects."""
         texts = {
             "is_active": _(
@@ -150,9 +150,9 @@ class TwoFactorUserAdmin(Users):
             "is_staff": _("May use this site, with the roles below."),
             "is_superuser": _("Owns every project, and manages users, prices and jobs."),
         }
-        return super().get_form(request, obj, **{"help_texts": texts, **kwargs})
+        return super().get_form(request, obj, change=change, **{"help_texts": texts, **kwargs})
 
-    def get_inlines(self, request: HttpRequest, obj: User | None) -> Sequence[type[RoleInline]]:
+    def get_inlines(self, request: HttpRequest, obj: User | None) -> tuple[Any, ...]:
         """Return the roles, but of superusers: they have every one."""
         return () if obj is None or obj.is_superuser else (RoleInline,)
 
@@ -167,7 +167,7 @@ class TwoFactorUserAdmin(Users):
 
     # --- Many users -------------------------------------------------------------------------------------------
 
-    def get_list_display(self, request: HttpRequest) -> Sequence[Any]:
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Return the columns in which users differ."""
         confirmed = AuthenticatorApp.objects.filter(confirmed=True)
         differ = User.objects.aggregate(
@@ -267,7 +267,7 @@ class RoleGroupAdmin(Groups):
             return [(label, {**named, "fields": ("name",)}), permissions]
         return [(label, named), with_words(permissions, _words_of_permissions((), obj.permissions))]
 
-    def get_inlines(self, request: HttpRequest, obj: Group | None) -> Sequence[type[GroupRoleInline]]:
+    def get_inlines(self, request: HttpRequest, obj: Group | None) -> tuple[Any, ...]:
         return () if obj is None else (GroupRoleInline,)
 
     def save_model(self, request: HttpRequest, obj: Group, form: Any, change: bool) -> None:

@@ -55,14 +55,14 @@ def _of_traces(db: Database, scope: ProjectScope, keys: Mapping[str, Collection[
     found: dict[tuple[str, str], str] = {}
     messages: dict[Any, Any] = {}
     if keys["message"]:
-        rows = visible_to(db.rows(Message.with_deleted), scope).filter(pk__in=keys["message"])
+        rows = visible_to(db.rows(Message.with_deleted).all(), scope).filter(pk__in=keys["message"])
         messages = dict(rows.values_list("pk", "session_id"))
     sessions: dict[Any, Session] = {}
     if wanted := {*keys["session"], *map(str, messages.values())}:
-        sessions = visible_to(db.rows(Session.with_deleted), scope).only("title", "external_id").in_bulk(wanted)
+        sessions = visible_to(db.rows(Session.with_deleted).all(), scope).only("title", "external_id").in_bulk(wanted)
     found |= {("session", str(key)): str(session) for key, session in sessions.items()}
     found |= {("message", str(key)): str(sessions[above]) for key, above in messages.items() if above in sessions}
     if keys["toolcall"]:
-        calls = visible_to(db.rows(ToolCall.with_deleted), scope).filter(pk__in=keys["toolcall"])
+        calls = visible_to(db.rows(ToolCall.with_deleted).all(), scope).filter(pk__in=keys["toolcall"])
         found |= {("toolcall", str(key)): name for key, name in calls.values_list("pk", "tool__name")}
     return found

@@ -182,7 +182,7 @@ def try_rules(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) -> 
     if not edited.is_valid():
         errors = [
             *edited.non_form_errors(),
-            *(error for row in edited.errors for found in row.values() for error in found),
+            *(error for row in edited.forms for found in row.errors.values() for error in found),
         ]
     elif len(text) > LONGEST_TEXT:
         errors = [_("The text may have %(count)s characters.") % {"count": f"{LONGEST_TEXT:,}"}]

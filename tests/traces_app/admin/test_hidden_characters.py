@@ -9,7 +9,7 @@ from html import unescape
 from io import StringIO
 from urllib.parse import parse_qs, urldefrag, urljoin, urlsplit
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
 from django.urls import resolve
@@ -66,6 +66,7 @@ def test_no_page_has_hidden_characters(project: Project, admin_client: Client, c
     )
     call_command("index_search", stdout=StringIO())
     owner = User.objects.create(username="bob")
+    Group.objects.create(name="readers")
     SavedView.objects.create(list_name="messages_app.session", name=NAME, owner=owner, shared=True)
     Client().post("/admin/login/", {"username": NAME, "password": NAME})
 
