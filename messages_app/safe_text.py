@@ -15,7 +15,6 @@ from decimal import Decimal
 from typing import Any
 
 from django.db.models import F, Func, IntegerField
-from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince
