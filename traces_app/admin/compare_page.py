@@ -50,10 +50,12 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session
 from .run_page import deciding_failure_of, tokens_of
-from .similar_page import Likeness, similar_context
+from .similar_page import Likeness, SimilarRow, similar_context
 
 MOST_CANDIDATES = 20
 MOST_ALIKE = 5
+LEAST_LIKENESS = 0.4
+"""How much a good run is like a failed one at least, for the two to be compared without asking."""
 QUESTION_CHARACTERS = 2_000
 NAME_CHARACTERS = 60
 WORDS_SECONDS = 0.5
@@ -272,8 +274,7 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
     most like this one, and the newest other ones of the session."""
     is_deleted = message.deleted_at or message.session.deleted_at
     alike = [] if is_deleted else similar_context(db, message, "everything", only_good=False)["rows"]
-    has_good = message.has_errors and not is_deleted
-    good = similar_context(db, message, "everything", only_good=True)["rows"][:MOST_ALIKE] if has_good else []
+    good = _good_like(db, message, alike)[:MOST_ALIKE] if message.has_errors and not is_deleted else []
     listed_first = {row.listed.run.pk for row in good}
     runs = db.rows(Message.objects).filter(session_id=message.session_id, role=Message.Role.ASSISTANT)
     newest = runs.exclude(pk=message.pk).order_by("-pk").values_list("pk", flat=True)[:MOST_CANDIDATES]
@@ -289,13 +290,27 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
 
 
 def _good_run_for(db: Database, message: Message) -> UUID | None:
-    """Return the last good run of the question of a run, otherwise the good run that is most like it; None if there is none."""
+    """Return the last good run of the question of a run, otherwise the good run that is most like it; None if none is of
+    LEAST_LIKENESS, so that the reader chooses."""
     if message.deleted_at or message.session.deleted_at:
         return None
     if (good := _last_good_run(db, message)) is not None:
         return good
-    rows = similar_context(db, message, "everything", only_good=True)["rows"]
-    return rows[0].listed.run.pk if rows else None
+    alike = similar_context(db, message, "everything", only_good=False)["rows"]
+    best = next(iter(_good_like(db, message, alike)), None)
+    return best.listed.run.pk if best is not None and best.found.score >= LEAST_LIKENESS else None
+
+
+def _good_like(db: Database, message: Message, alike: Sequence[SimilarRow]) -> list[SimilarRow]:
+    """Return the runs that are like a run and ended well, the most similar ones first: those without errors, and of those `alike`,
+    which is any, the ones whose failures were made good. Without calls none is a good one for a run with calls."""
+    found = {row.found.id: row for row in (*similar_context(db, message, "everything", only_good=True)["rows"], *alike)}
+    good = (
+        row
+        for row in found.values()
+        if row.listed.outcome == Outcome.DONE and (row.found.call_count or not message.call_count)
+    )
+    return sorted(good, key=lambda row: -row.found.score)
 
 
 def _good_first(listed: Iterable[ListedRun]) -> list[ListedRun]:

@@ -40,6 +40,8 @@ _BARS_WHOLE = 0.95
 _MARKUP = re.compile("<(?!/?p>|br)")
 _OF_STEPS = "agent_name", "model"
 """Values that are shown only if they differ."""
+_PROSE = "thought", "reasoning_content"
+"""Values that are Markdown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +240,7 @@ def read_values(db: Database, row: Row, runs: Sequence[Message], words: WordChan
             for side, name in zip(texts, names, strict=True)
         )
         if names[0] not in _OF_STEPS or left != right:
-            found.append(_value_row(left, right, words, prose if names == ("thought", "thought") else None))
+            found.append(_value_row(left, right, words, prose if names[0] == names[1] and names[0] in _PROSE else None))
     prose_of_answers = None if any(run.error for run in runs) else prose
     told = [Value(label=_label_of_answer(run), text=_answered(run)) for run in runs]
     return [*found, _value_row(told[0], told[1], words, prose_of_answers)]
@@ -276,6 +278,7 @@ def _labels() -> Mapping[str, str]:
     """Return the labels of the values that are shown, in order."""
     return {
         "thought": _("Thought"),
+        "reasoning_content": _("Reasoning"),
         "agent_name": _("Agent"),
         "model": _("Model"),
         "args": _("Arguments"),

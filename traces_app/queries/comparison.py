@@ -237,7 +237,9 @@ def _nodes(db: Database, message_ids: Sequence[UUID], most: int, since: datetime
     # Tuples, because model objects take three times as long.
     steps: Iterable[Any] = (
         in_question.order_by("message_id", "iteration", "ordinal", "pk")
-        .annotate(asked=_digest("thought"), text=Beginning("thought", _CHARACTERS), usage_json=_as_text("usage"))
+        .annotate(
+            asked=_digest("thought", "reasoning"), text=Beginning("thought", _CHARACTERS), usage_json=_as_text("usage")
+        )
         .values_list(
             *("pk", "message_id", "iteration", "ordinal"),
             *("agent_name", "model", "duration_ms", "usage_json", "cost", "asked", "text"),
@@ -441,10 +443,14 @@ def fields_of(db: Database, nodes: Sequence[Node]) -> dict[UUID, Fields]:
     for pk, content, error in messages.values_list("pk", "content_text", "error_text") if of_kind["message"] else ():
         fields[pk] = {"content": content, "error": error}
     steps = (
-        db.rows(AgentStep.with_deleted).filter(**_among(of_kind["step"])).annotate(text=Beginning("thought", LONGEST))
+        db.rows(AgentStep.with_deleted)
+        .filter(**_among(of_kind["step"]))
+        .annotate(text=Beginning("thought", LONGEST), reasoning_text=Beginning("reasoning", LONGEST))
     )
-    for pk, text, agent, model in steps.values_list("pk", "text", "agent_name", "model") if of_kind["step"] else ():
-        fields[pk] = {"thought": text, "agent_name": agent, "model": model}
+    for pk, text, reasoning, agent, model in (
+        steps.values_list("pk", "text", "reasoning_text", "agent_name", "model") if of_kind["step"] else ()
+    ):
+        fields[pk] = {"thought": text, "reasoning_content": reasoning, "agent_name": agent, "model": model}
     calls = (
         db.rows(ToolCall.with_deleted)
         .filter(**_among(of_kind["call"]))

@@ -112,6 +112,21 @@ def test_arguments_that_follow_from_the_question_are_passed_over(staff: Client, 
     assert "refund Error · Step 0" in text_of(page)
 
 
+def test_steps_that_say_nothing_are_compared_by_their_reasoning(staff: Client, project: Project) -> None:
+    def run_of(name: str, *reasoning: str) -> Any:
+        steps = [{"agent_name": "a", "reasoning_content": text} for text in reasoning]
+        return store(project, question(), answer(agent_steps=steps), external_id=name).messages[1].id
+
+    left, right = run_of("left", "Read the file.", "Done?"), run_of("right", "Ask somebody.", "Done?")
+    page = staff.get(f"{page_of(left)}?other={right}")
+    assert "2 rows the same · 1 differs" in text_of(page)
+    assert "0 a Read the file. ≠ changed 0 a Ask somebody. 1 Done? = same 1 Done?" in text_of(page)
+    step = AgentStep.objects.get(message_id=right, iteration=0)
+    assert "Reasoning Read the file. Reasoning Ask somebody." in text_of(
+        staff.get(f"{page_of(left)}?other={right}&at={step.pk}")
+    )
+
+
 def test_answers_are_markdown_unless_raw(staff: Client, project: Project) -> None:
     texts = "**Oslo** has <b>4</b> °C.", "**Oslo** has <b>5</b> °C."
     left, right = (
@@ -315,6 +330,7 @@ def test_run_without_good_run_of_its_question_leads_to_one_like_it(
         return run
 
     failed = run_of(project, "failed", "Refund order 5471", failed=True)
+    run_of(project, "hardly", "What is the weather like in Shanghai?", failed=False)
     run_of(project, "alike", "Refund order 5472", failed=True)
     less = run_of(project, "less", "Please refund", failed=False)
     run_of(stranger, "foreign", "Refund order 5473", failed=False)
