@@ -214,7 +214,7 @@ def _figures(db: Database, message: Message, other: Message, pairs: Sequence[Pai
         Figure(label=label, left=left, right=right, change=_change(*numbers))
         for label, (left, right), numbers in (
             (gettext("Failed calls"), [run.failure_count for run in runs], ()),
-            (gettext("Duration"), map(message_duration, runs), [run.took_ms for run in runs]),
+            (gettext("Duration"), [message_duration(run) or "—" for run in runs], [run.took_ms for run in runs]),
             (gettext("Steps"), [run.step_count for run in runs], ()),
             (gettext("Tool calls"), [run.call_count for run in runs], ()),
             (gettext("Tokens"), [f"{number:,}" for number in tokens], tokens),
