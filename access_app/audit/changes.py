@@ -35,7 +35,8 @@ def changes_of(form: BaseModelForm[Any]) -> Changes:
 def note_changes(actor: Actor | None, setting: models.Model, form: BaseModelForm[Any]) -> None:
     """Note for the entry of the request what a form has changed of a setting, and its name."""
     if actor is not None:
-        actor.trail.changes, actor.trail.object_name = changes_of(form), str(setting)
+        trail = actor.trail
+        trail.changes, trail.object_name, trail.is_saved = changes_of(form), str(setting), True
 
 
 def _in_words(value: Any) -> str:

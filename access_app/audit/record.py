@@ -133,7 +133,10 @@ def record_key(action: AuditAction, actor: Actor | None, key: ApiKey) -> None:
         object_type="apikey",
         object_id=key.pk,
         object_name=str(key),
-        detail={"scopes": list(key.scopes)},
+        detail={
+            "scopes": list(key.scopes),
+            **({} if key.expires_at is None else {"expires_at": key.expires_at.isoformat()}),
+        },
     )
 
 

@@ -165,8 +165,9 @@ def _record(request: HttpRequest, match: ResolverMatch, status: int, trail: Trai
     if origin is None or status in (405, 429):
         return
     subject = _subject(match, origin)
-    # A form of a user may have changed the user besides a role, which has an entry of its own.
-    if subject.kind in trail.recorded and not trail.changes:
+    # A form of a user or project may have changed it besides a role or rule, which has an entry of its own.
+    is_recorded = subject.kind in trail.recorded or (trail.is_saved and bool(trail.recorded) and status < 400)
+    if is_recorded and not trail.changes:
         return
     action = _action(request, match, subject, status, trail)
     result = (
@@ -257,6 +258,8 @@ def _action(request: HttpRequest, match: ResolverMatch, subject: Subject, status
             return _BY_WORD[subject.word]
         if request.GET.get("q"):
             return AuditAction.SEARCH
+        if is_page and status == 403 and subject.word in ("add", "delete", "purge"):
+            return OF_PAGES[subject.word]  # its form was refused
         return AuditAction.READ if subject.id else AuditAction.LIST
     if is_page:
         return trail.action or OF_PAGES.get(subject.word, AuditAction.CHANGE)

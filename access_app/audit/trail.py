@@ -42,6 +42,8 @@ class Trail:
     """What was changed of a setting: see `access_app.audit.changes`."""
     object_name: str = ""
     """The name of that setting."""
+    is_saved: bool = False
+    """Whether a form of a setting was saved, which may have changed nothing of it."""
     recorded: set[str] = field(default_factory=set)
     """Types of objects that have entries of their own already."""
 

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy
 
 from access_app.admin import MaskingRuleForm
 from access_app.admin_roles import Page, RoleAdmin
-from access_app.audit.trail import actor_of, note_objects
+from access_app.audit.trail import actor_of, note_counts, note_objects
 from access_app.db import Database
 from access_app.masking import MOST_RULES, RuleRow, check_masking, compiled, stored_rules
 from access_app.models import AuditAction, MaskingKind, MaskingMoment, MaskingRule, Project, Role
@@ -252,6 +252,7 @@ def _apply(model_admin: RoleAdmin, request: HttpRequest, form: RulesForm) -> boo
     if not is_new:
         form.add_error(None, _("Rules are being applied to this project already. Wait until that is finished."))
         return False
+    note_counts(actor_of(request), rules=len(form.rows))
     note_objects(actor_of(request), "maskingrun", [run.pk], project_id=form.project.pk, action=AuditAction.CHANGE)
     model_admin.message_user(request, _("The rules will be applied in the background."), messages.SUCCESS)
     return True

@@ -130,6 +130,22 @@ def test_actions_of_the_admin_name_their_rows(project: Project, stranger: Projec
     assert not Session.with_deleted.exists()
 
 
+def test_refused_form_is_recorded_as_what_was_asked_for(project: Project) -> None:
+    user = User.objects.create_user("eve", is_staff=True)
+    grant_role(project, user, Role.EDITOR)
+    client = Client()
+    client.force_login(user)
+    with recorded() as found:
+        for path in ("project/add/", f"project/{project.pk}/delete/", "apikey/add/", "apikey/"):
+            assert client.get(f"/admin/access_app/{path}").status_code == 403
+    assert [(entry.action, entry.object_type, entry.result) for entry in found] == [
+        ("create", "project", "refused"),
+        ("delete", "project", "refused"),
+        ("create", "apikey", "refused"),
+        ("list", "apikey", "refused"),
+    ]
+
+
 def test_entry_of_several_projects_names_them(project: Project, stranger: Project, superuser: User) -> None:
     user = User.objects.create_user("eve", is_staff=True)
     grant_role(project, user, Role.ANALYST)
