@@ -24,6 +24,7 @@ from django.db.models import F, Field, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -373,6 +374,8 @@ class KeysetAdmin(RoleAdmin):
     named_lists: ClassVar[Sequence[NamedList]] = ()
     sorts: ClassVar[Mapping[str, Sort]] = {}
     """The orders that the reader can choose, by the values of their parameter; a list with some has the OrderFilter."""
+    rows_name: ClassVar[str | Promise] = ""
+    """What its rows are called, if the name of the list is no plural."""
     searched_fields: ClassVar[Collection[str]] = ()
     """The names before a colon that belong to the search; others are those of filters."""
     search_example: ClassVar[str] = ""
@@ -450,7 +453,7 @@ class KeysetAdmin(RoleAdmin):
         rows = capfirst(str(self.opts.verbose_name_plural))
         context: dict[str, Any] = {
             "title": named.title if named else _("Trash: %(rows)s") % {"rows": rows} if in_trash else rows,
-            "rows_name": str(named.title).lower() if named else self.opts.verbose_name_plural,
+            "rows_name": str(named.title).lower() if named else self.rows_name or self.opts.verbose_name_plural,
             "list_order": self._order_in_words(request),
             "address_query": request.GET.urlencode(),
             "has_peek": self.has_peek(request),

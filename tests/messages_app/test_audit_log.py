@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 from django.utils.html import strip_tags
 
 from access_app.audit.chain import append_recorded
@@ -182,22 +184,67 @@ def test_list_of_the_log_shows_what_was_changed_first(project: Project, stranger
         "Project",
         "Address",
     ]
+    made = "kind patternvalue EMP-1when before it is storedenabled yes"
     assert [row[1:6] for row in rows if row[1:]] == [
         [
             "user root",
             "change",
             "project owner",
-            "keep pinned sessions false → truedays of live data empty → 30",
+            "keep pinned sessions no → yesdays of live data empty → 30",
             "owner",
         ],
         ["user root", "change", "masking rule staff", "value EMP-1 → &lt;b&gt;-2", "owner"],
-        ["system tracesite", "create", "masking rule staff", "", "owner"],
+        ["system tracesite", "create", "masking rule staff", made, "owner"],
         ["system tracesite", "grant of a role", "user amy", "role viewer → owner", "owner"],
-        ["system tracesite", "grant of a role", "user amy", "role empty → viewer", "owner"],
+        ["system tracesite", "grant of a role", "user amy", "role viewer", "owner"],
     ]
     assert f'href="/admin/access_app/project/{project.pk}/change/#masking_rules-heading"' in html_of(answer)
     assert "change" not in {row.action for row in root.get(f"{page}?kind=reads").context["cl"].result_list}
     assert root.get(f"{page}?kind=dance").status_code == 302
+    chinese = text_of(root.get(f"{page}?kind=settings", headers={"accept-language": "zh-hans"}))
+    assert "角色 查看者 → 所有者" in chinese and "角色 查看者" in chinese and "viewer" not in chinese
+    # Saved again, now with nothing of the project changed but a rule.
+    count = AuditEntry.objects.count()
+    form["masking_rules-0-value"] = "EMP-3"
+    assert root.post(f"/admin/access_app/project/{project.pk}/change/", form).status_code == 302
+    assert [entry.object_type for entry in AuditEntry.objects.order_by("pk")[count:]] == ["masking_rule"]
+    form["retention_days"] = "0"  # refused, so that only the form is shown
+    assert root.post(f"/admin/access_app/project/{project.pk}/change/", form).status_code == 200
+    assert AuditEntry.objects.latest("pk").object_type == "project"
+
+
+def test_page_of_an_entry_says_who_did_what_and_what_was_changed(project: Project) -> None:
+    owner, expires = reader(project, Role.OWNER), timezone.now() + timedelta(days=3)
+    key, _token = create_key(project, "mine", [Scope.READ, Scope.WRITE], expires_at=expires)
+    entry = AuditEntry.objects.get(action=AuditAction.KEY_CREATE)
+    place = f"/admin/access_app/auditentry/{entry.pk}/change/"
+    text = text_of(owner.get(place))
+    assert f"tracesite: creation of a key · API key {key}" in text
+    assert f"scopes read, write expires at {expires:%Y-%m-%d %H:%M}" in text
+    assert "Technical details" in text and "History" not in text
+    chinese = text_of(owner.get(place, headers={"accept-language": "zh-hans"}))
+    assert f"tracesite：创建密钥 · API 密钥 {key}" in chinese and "权限范围 读取, 写入" in chinese
+    record(
+        *(AuditAction.CHANGE, None),
+        project_id=project.pk,
+        object_type="message",
+        detail={"masked": 12, "rules": ["mail", "staff"], "ids": []},
+    )
+    assert "rules mail, staff masked 12" in text_of(owner.get("/admin/access_app/auditentry/?kind=traces"))
+
+
+def test_search_of_the_log_finds_names_of_actors_and_objects(project: Project) -> None:
+    owner = reader(project, Role.OWNER)
+    amira = User.objects.create_user("amira", is_staff=True)
+    with_name = {"object_type": "user", "object_id": amira.pk, "object_name": "amira", "project_id": project.pk}
+    record(AuditAction.ROLE_GRANT, None, origin=EVE, **with_name)
+    record(AuditAction.READ, None, origin=EVE, **{**with_name, "object_name": ""})
+    record(AuditAction.READ, None, origin=EVE, **{**with_name, "object_type": "group", "object_name": ""})
+    by_amira = Origin(kind=ActorKind.USER, name="amira")
+    record(AuditAction.SEARCH, None, origin=by_amira, project_id=project.pk)
+    answer: Any = owner.get("/admin/access_app/auditentry/?q=amira")
+    assert [row.action for row in answer.context["cl"].result_list] == ["search", "read", "role_grant"]
+    assert "No entries match: search “nobody” ." in text_of(owner.get("/admin/access_app/auditentry/?q=nobody"))
 
 
 def test_list_of_the_log_names_objects_in_few_queries(project: Project, stranger: Project) -> None:

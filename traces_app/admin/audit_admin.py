@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 
 from django.apps import apps
 from django.contrib import admin
-from django.db.models import F, QuerySet
-from django.http import HttpRequest
+from django.db.models import BooleanField, DateTimeField, F, Field, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
+from django.utils.dateparse import parse_datetime
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -20,7 +22,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from access_app.admin_roles import Page
-from access_app.models import ActorKind, AuditAction, AuditEntry, AuditResult, Role
+from access_app.models import SETTINGS, ActorKind, AuditAction, AuditEntry, AuditResult, Membership, Role
 from access_app.visibility import ProjectScope
 from messages_app.admin.api_list import ApiList
 from messages_app.admin.columns import Columns
@@ -38,7 +40,7 @@ from messages_app.admin.time_zones import with_zone
 from messages_app.audit_log import KINDS, AuditFilterSet, entries_visible_to
 from messages_app.safe_text import moment, one_line, visible
 
-from .audit_names import names_of
+from .audit_names import names_of, objects_named
 from .facets import send_facets
 
 OBJECTS: Mapping[str, str | Promise] = {
@@ -69,6 +71,13 @@ PAGES: Mapping[str, str] = {
 }
 """The admins of types of objects with a page. One of an object that is gone leads to its list, which says so."""
 _ID = re.compile("[0-9a-f-]+")
+_COLON = re.compile("[:：]")
+LABELS: Mapping[str, str | Promise] = {
+    "role": gettext_lazy("role"),
+    "rules": gettext_lazy("rules"),
+    "masked": gettext_lazy("masked"),
+}
+"""The names of what is no field of its object: the rules that were applied, and the number of rows that they changed."""
 CHARACTERS = 80
 """The longest text in the list."""
 
@@ -151,29 +160,26 @@ class AuditEntryAdmin(KeysetAdmin):
     pages = (Page("facets/", send_facets, "facets"),)
     view_role = Role.OWNER
     api = ApiList(name="audit")
+    rows_name = gettext_lazy("entries")
     list_filter = (
         *(ProjectFilter, KindFilter, ActionFilter, ResultFilter, ActorKindFilter, ActorFilter),
         *(ObjectTypeFilter, ObjectIdFilter, AddressFilter, RecordedFilter),
     )
     list_display = ("at", "actor", "done", "what", "changed", "where", "address", "outcome")
     columns = Columns(("at", "actor", "done", "what", "changed", "where", "address", "outcome", "request_id", "place"))
-    fields = (
-        *(
-            "at",
-            "actor",
-            "actor_id",
-            "done",
-            "what",
-            "changed",
-            "object_id",
-            "where",
-            "address",
-            "request_id",
-            "outcome",
+    fieldsets = (
+        (None, {"fields": ("at", "actor", "done", "what", "changed", "where", "address", "outcome")}),
+        (
+            gettext_lazy("Technical details"),
+            {
+                "classes": ("collapse",),
+                "fields": (*("actor_id", "object_id", "request_id", "details", "sequence", "previous_hash", "hash"),),
+            },
         ),
-        *("details", "sequence", "previous_hash", "hash"),
     )
-    search_help_text = gettext_lazy("Search by actor, ID of the object, ID of the request or address.")
+    search_help_text = gettext_lazy(
+        "Search by the name of an actor, a user, a group, a project, a rule or a key, by an ID or an address."
+    )
     exports = Export(
         {
             **{name: F(name) for name in ("id", "time", "actor_kind", "actor_id", "action", "object_type", "result")},
@@ -195,6 +201,15 @@ class AuditEntryAdmin(KeysetAdmin):
             _name_objects(request, self.scope(request), [row])
         return row
 
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show an entry, whose title says who did what to what."""
+        answer = super().change_view(request, object_id, form_url, extra_context)
+        if isinstance(answer, TemplateResponse) and answer.context_data is not None:
+            answer.context_data["subtitle"] = _sentence(answer.context_data["original"])
+        return answer
+
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         """Return the columns; of the usual ones without those that say the same of each row."""
         _name_objects(request, self.scope(request), rows)
@@ -211,8 +226,10 @@ class AuditEntryAdmin(KeysetAdmin):
         term = search_term.strip()
         if not term or "\x00" in term:
             return (queryset.none() if term else queryset), False
-        found = [queryset.filter(**{name: term}) for name in ("actor_name", "object_id", "request_id", "address")]
-        return found[0] | found[1] | found[2] | found[3], False
+        found = objects_named(term)
+        for name in ("actor_name", "object_name", "object_id", "request_id", "address"):
+            found |= Q(**{name: term})
+        return queryset.filter(found), False
 
     @admin.display(description=with_zone(gettext_lazy("time")))
     def at(self, row: AuditEntry) -> SafeString:
@@ -228,23 +245,23 @@ class AuditEntryAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("object"))
     def what(self, row: AuditEntry) -> SafeString:
-        name = row.object_name or getattr(row, "found_name", "") or row.object_id
         # The filter takes the type as it is stored.
-        shown = visible(one_line(name, CHARACTERS))
+        shown = visible(one_line(_name_of(row), CHARACTERS))
         shown = format_html('<span title="{}">{}</span> <bdi>{}</bdi>', row.object_type, _type_of(row), shown)
         url = _url_of(row)
         return format_html('<a href="{}" title="{}">{}</a>', url, row.object_id, shown) if url else shown
 
     @admin.display(description=gettext_lazy("changes"))
     def changed(self, row: AuditEntry) -> SafeString:
-        """Return what was there and what is there now, of each field that was changed."""
+        """Return what was there and what is there now, of each field that was changed; of what is new, its fields."""
+        fields = _fields_of(row.object_type)
         lines = [
             format_html(
-                '<span class="quiet">{}</span> <bdi>{}</bdi> → <bdi>{}</bdi>',
-                _label_of(row.object_type, name),
-                *(visible(one_line(str(value), CHARACTERS)) or _("empty") for value in pair),
+                '<span class="quiet">{}</span> {}',
+                _label_of(fields.get(name), name),
+                format_html_join(" → ", "<bdi>{}</bdi>", ((_value_of(fields.get(name), value),) for value in values)),
             )
-            for name, pair in _changes_of(row).items()
+            for name, values in _changes_of(row).items()
         ]
         return format_html_join(mark_safe("<br>"), "{}", ((line,) for line in lines))
 
@@ -274,23 +291,57 @@ def _name_objects(request: HttpRequest, scope: ProjectScope, rows: Sequence[Any]
         row.found_name = names.get((row.object_type, row.object_id), "")
 
 
-def _changes_of(entry: AuditEntry) -> Mapping[str, Sequence[str]]:
-    """Return what was changed, each before and after; of a role that somebody got, nothing before."""
+def _name_of(entry: AuditEntry) -> str:
+    return entry.object_name or getattr(entry, "found_name", "") or entry.object_id
+
+
+def _sentence(entry: AuditEntry) -> str:
+    """Return who did what to what, in the words of the list: "jonas: create · masking rule mail"."""
+    name = one_line(_name_of(entry), CHARACTERS)
+    words = {"actor": entry.actor_name, "action": entry.get_action_display()}
+    return _("%(actor)s: %(action)s · %(object)s") % {**words, "object": f"{_type_of(entry)} {name}".strip()}
+
+
+def _changes_of(entry: AuditEntry) -> Mapping[str, Sequence[Any]]:
+    """Return what was changed, each before and after; of what somebody made, deleted or got, the one value that it has."""
     changes = entry.detail.get("changes")
     if isinstance(changes, dict):
         return {name: pair for name, pair in changes.items() if isinstance(pair, list) and len(pair) == 2}
-    return {"role": ["", entry.detail["role"]]} if "role" in entry.detail else {}
+    if entry.action == AuditAction.KEY_REVOKE:  # it has no scopes from then on
+        return {}
+    names = (*_fields_of(entry.object_type), "role", "rules", "masked")
+    return {name: [entry.detail[name]] for name in names if entry.detail.get(name) not in (None, "")}
 
 
-def _label_of(object_type: str, name: str) -> str | Promise:
+@cache
+def _fields_of(object_type: str) -> Mapping[str, Field[Any, Any]]:
+    """Return the fields of a setting by name; those of a member are the role."""
+    if object_type not in SETTINGS:
+        return {}
+    models = [model for model in apps.get_models() if model._meta.model_name == object_type.replace("_", "")]
+    fields = {field.name: field for model in models for field in model._meta.concrete_fields}
+    return {**fields, "role": Membership._meta.get_field("role")} if object_type in ("user", "group") else fields
+
+
+def _label_of(field: Field[Any, Any] | None, name: str) -> str | Promise:
     """Return the name of a field for people; as it is stored, if its model has no such field."""
-    if name == "role":
-        return _("role")
-    for model in apps.get_models():
-        if model._meta.model_name == object_type.replace("_", ""):
-            found = {field.name: getattr(field, "verbose_name", name) for field in model._meta.get_fields()}
-            return found.get(name, name)
-    return name
+    return LABELS.get(name) or (name if field is None else field.verbose_name)
+
+
+def _value_of(field: Field[Any, Any] | None, value: Any) -> SafeString:
+    """Return a value of the log for people: a choice in words, as far as its colon, and a time in their zone."""
+    if value == "":
+        return format_html("{}", _("empty"))
+    base = getattr(field, "base_field", field)
+    words = {str(choice): str(label) for choice, label in getattr(base, "flatchoices", ())}
+    if isinstance(base, BooleanField):
+        words = {"true": _("yes"), "false": _("no")}
+        value = value if isinstance(value, str) else json.dumps(value)
+    if isinstance(base, DateTimeField) and (time := parse_datetime(str(value))):
+        return moment(time)
+    parts = value if isinstance(value, list) else str(value).split(", ") if words else [value]
+    said = ", ".join(_COLON.split(words.get(str(part), str(part)))[0] if words else str(part) for part in parts)
+    return visible(one_line(said, CHARACTERS))
 
 
 def _url_of(entry: AuditEntry) -> str:
@@ -298,6 +349,8 @@ def _url_of(entry: AuditEntry) -> str:
     try:
         if entry.object_type == "masking_rule" and entry.project_id is not None:
             return reverse("admin:access_app_project_change", args=[entry.project_id]) + "#masking_rules-heading"
+        if entry.object_type == "maskingrun" and entry.project_id is not None:
+            return reverse("admin:traces_app_maskingrun_project", args=[entry.project_id])
         if entry.object_type in PAGES and _ID.fullmatch(entry.object_id):
             return reverse(f"admin:{PAGES[entry.object_type]}_change", args=[entry.object_id])
     except NoReverseMatch:  # another Django project may have users of its own

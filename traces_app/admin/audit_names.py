@@ -5,12 +5,12 @@ Entries have ids, because they hold no content of traces. The names are read for
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
-from django.db.models import Manager
+from django.db.models import Manager, Q
 from django.http import HttpRequest
 
 from access_app.db import Database
@@ -30,6 +30,13 @@ _SETTINGS: Mapping[str, Manager[Any]] = {
     "group": Group.objects,
     "modelprice": ModelPrice.objects,
 }
+MOST_NAMED = 20
+_NAMED: Mapping[str, Callable[[str], Q]] = {
+    "project": lambda name: Q(slug=name) | Q(name=name),
+    "apikey": lambda name: Q(name=name) | Q(prefix=name),
+    "user": lambda name: Q(**{get_user_model().USERNAME_FIELD: name}),
+    "group": lambda name: Q(name=name),
+}
 
 
 def names_of(request: HttpRequest, scope: ProjectScope, entries: Iterable[AuditEntry]) -> Names:
@@ -47,6 +54,19 @@ def names_of(request: HttpRequest, scope: ProjectScope, entries: Iterable[AuditE
     if any(keys.values()):
         for part in readable_on_page(request, scope).each(lambda db, own: _of_traces(db, own, keys)):
             found |= part
+    return found
+
+
+def objects_named(name: str) -> Q:
+    """Return what finds the entries of users, groups, projects and keys with this name, for those that hold only an id.
+
+    A name is of few rows: more are not looked for. Entries of traces are found by their ids, because titles are content.
+    """
+    found = Q(pk__in=())
+    for kind, named in _NAMED.items():
+        keys = _SETTINGS[kind].filter(named(name)).values_list("pk", flat=True)[:MOST_NAMED]
+        if ids := [str(key) for key in keys]:
+            found |= Q(object_type=kind, object_id__in=ids)
     return found
 
 
