@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.contrib.admin import AdminSite
@@ -86,13 +87,15 @@ class TracesiteAdminSite(AdminSite):
         return super().index(request, {**home(request), **(extra_context or {})})
 
     def settings(self, request: HttpRequest) -> TemplateResponse:
-        """Show the lists of settings, each with what it is for, and below them all that Django shows on its first page."""
+        """Show the lists of settings, each with what it is for, and below them those that neither the cards nor the rail lead to."""
         from .settings_cards import cards
 
         context = self.each_context(request)
         page = {
             "title": _("Settings"),
-            "app_list": context["available_apps"],
+            "app_list": _without_lists(
+                context["available_apps"], {page.url for part in context["parts"] for page in part.lists}
+            ),
             "cards": cards(request, context["part_lists"]),
         }
         return TemplateResponse(request, "admin/settings.html", {**context, **page})
@@ -117,6 +120,13 @@ class TracesiteAdminConfig(SimpleAdminConfig):
     """In INSTALLED_APPS in place of `django.contrib.admin`. Not in apps.py, where Django would find two configurations."""
 
     default_site = "tracesite.admin_site.TracesiteAdminSite"
+
+
+def _without_lists(apps: Iterable[dict[str, Any]], urls: Collection[str]) -> list[dict[str, Any]]:
+    """Return the apps of a page of Django with the models whose lists are not at these addresses, with any parameters."""
+    known = {url.partition("?")[0] for url in urls}
+    left = [{**app, "models": [one for one in app["models"] if one["admin_url"] not in known]} for app in apps]
+    return [app for app in left if app["models"]]
 
 
 def _register_all() -> None:

@@ -20,6 +20,7 @@ from django.utils.translation import ngettext
 from access_app.models import ApiKey, AuditEntry, MaskingRule, Membership, Project, Role
 from access_app.roles import access
 from access_app.visibility import visible_to
+from messages_app.audit_log import KINDS
 from messages_app.safe_text import ago
 from traces_app.admin.jobs import job_rows
 from traces_app.models import ModelPrice
@@ -86,9 +87,11 @@ def _rows(request: HttpRequest, model: type[Model]) -> QuerySet[Any]:
 
 
 def _keys(request: HttpRequest) -> str | SafeString:
-    keys = _rows(request, ApiKey)
+    keys = visible_to(ApiKey.objects.all(), access(request).scope(Role.OWNER))
     used_at = keys.aggregate(at=Max("last_used_at"))["at"]
-    return _in_all(keys) if used_at is None else format_html("{} · {} {}", _in_all(keys), _("last used"), ago(used_at))
+    count = visible_to(ApiKey.objects.active(), access(request).scope(Role.OWNER)).count()
+    active = ngettext("%(number)s active key", "%(number)s active keys", count) % {"number": f"{count:,}"}
+    return active if used_at is None else format_html("{} · {} {}", active, _("last used"), ago(used_at))
 
 
 def _jobs(request: HttpRequest) -> str | SafeString:
@@ -100,11 +103,10 @@ def _jobs(request: HttpRequest) -> str | SafeString:
 
 
 def _entries(request: HttpRequest) -> str:
-    """Return the number of entries of the audit log, which may have too many to count."""
-    entries = _rows(request, AuditEntry).order_by()
-    if entries[: MOST_COUNTED + 1].count() > MOST_COUNTED:
-        return _("more than %(number)s") % {"number": f"{MOST_COUNTED:,}"}
-    return _in_all(entries)
+    """Return the number of the entries that its list opens with, which may be too many to count."""
+    count = _rows(request, AuditEntry).filter(KINDS["settings"]).order_by()[: MOST_COUNTED + 1].count()
+    shown = f"{count:,}" if count <= MOST_COUNTED else _("more than %(number)s") % {"number": f"{MOST_COUNTED:,}"}
+    return ngettext("%(number)s change of settings", "%(number)s changes of settings", count) % {"number": shown}
 
 
 _STATES: Mapping[str, Callable[[HttpRequest], str | SafeString]] = {

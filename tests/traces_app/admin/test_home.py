@@ -15,7 +15,8 @@ from django.test import Client
 from django.utils import timezone
 
 from access_app.db import primary
-from access_app.models import Project
+from access_app.models import Project, Role
+from access_app.roles import grant_role
 from messages_app import writes
 from messages_app.models import Change, Message, PurgedPeriod, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
@@ -199,7 +200,8 @@ def test_cost_of_days_and_models_leads_to_its_runs(staff: Client, project: Proje
         run("two", day + timedelta(days=1), agent_steps=unknown),
         run("three", day + timedelta(days=1), agent_steps=[*priced, *unknown]),
     )
-    html = html_of(staff.get(f"{HOME}?created_after=2026-02-20T00:00:00Z&created_before=2026-03-10T00:00:00Z"))
+    url = f"{HOME}?created_after=2026-02-20T00:00:00Z&created_before=2026-03-10T00:00:00Z"
+    html = html_of(staff.get(url))
     chart = links_in(part_of(html, 'aria-label="Cost over time, by model"', "</svg>"))
     bars = [(text, len(rows_of(staff.get(url)))) for url, text in chart if " m-" in text or "unknown" in text]
     assert bars == [
@@ -211,10 +213,17 @@ def test_cost_of_days_and_models_leads_to_its_runs(staff: Client, project: Proje
     ]
     models = part_of(html, 'id="models"', "</table>")
     assert [(text, len(rows_of(staff.get(url)))) for url, text in links_in(models)] == [("2", 2), ("2", 2), ("2", 2)]
-    text = text_of(staff.get(f"{HOME}?created_after=2026-02-20T00:00:00Z&created_before=2026-03-10T00:00:00Z"))
+    text = text_of(staff.get(url))
     assert "≥ $7.00 Cost unknown for 2 requests" in text
     assert "m-1 2 — $6.00 m-2 2 — $1.00 m-3 2 20 2 unknown" in text
     assert "of unknown cost" not in text
+    prices = 'href="/admin/traces_app/modelprice/"'
+    assert "Model prices · A cost is unknown if" in text and prices in html
+    owner = Client()
+    owner.force_login(User.objects.create_user("olga", is_staff=True))
+    grant_role(project, User.objects.get(username="olga"), Role.OWNER)
+    page = owner.get(url)
+    assert "A cost is unknown if" in text_of(page) and prices not in html_of(page)
 
 
 def test_request_that_runs_makes_no_cost_unknown(staff: Client, project: Project) -> None:

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from access_app.db import primary
 from access_app.keys import create_key
-from access_app.models import ApiKey, AuditEntry, Project, Role, Scope
+from access_app.models import ApiKey, Project, Role, Scope
 from access_app.roles import grant_role
 from messages_app import interruptions, writes
 from messages_app.models import Message, Reference, Session
@@ -1050,7 +1050,7 @@ def test_lists_are_one_click_from_the_rail(staff: Client) -> None:
     assert {MESSAGES, f"{MESSAGES}trash/"} <= links(f"{MESSAGES}?role=assistant")
     assert f"{SESSIONS}trash/" in links(SESSIONS)
     assert {CALLS, f"{CALLS}?status=error"} <= links("/admin/traces_app/tool/statistics/")
-    assert {"/admin/access_app/apikey/", "/admin/access_app/auditentry/"} <= links("/admin/settings/")
+    assert {"/admin/access_app/apikey/", "/admin/access_app/auditentry/?kind=settings"} <= links("/admin/settings/")
 
 
 def test_settings_have_a_bar_with_what_the_reader_may_see(staff: Client, project: Project) -> None:
@@ -1074,15 +1074,26 @@ def test_cards_of_settings_say_their_state_and_lead_to_the_project(
     used_at = timezone.now() - timedelta(minutes=2)
     ApiKey.objects.filter(pk=create_key(project, "agent", [Scope.READ])[0].pk).update(last_used_at=used_at)
     page = staff.get("/admin/settings/")
-    assert "API keys What agents and programs send and read with 1 in all · last used 2 minutes ago" in text_of(page)
+    assert "API keys What agents and programs send and read with 1 active key · last used 2 minutes ago" in text_of(
+        page
+    )
     late = sum(job.is_on() for job in JOBS)
     assert f"and when it runs next {late} are late" in text_of(page)
     assert f'<b><span class="badge badge-pending">{late} are late</span></b>' in html_of(page)
     assert "Users Who may log in 1 in all Groups Permissions that several people share 0 in all" in text_of(page)
-    entries = AuditEntry.objects.count()
-    assert f"Audit log Who read and changed what {entries} in all" in text_of(staff.get("/admin/settings/"))
+    assert "Audit log Who read and changed what 1 change of settings" in text_of(page)
+    create_key(project, "other", [Scope.READ], expires_at=timezone.now() + timedelta(days=1))
+    ApiKey.objects.filter(name="other").update(revoked_at=timezone.now())
+    page = staff.get("/admin/settings/")
+    assert "send and read with 1 active key" in text_of(page)
+    opened: Any = staff.get("/admin/access_app/auditentry/?kind=settings")
+    assert f"{len(opened.context['cl'].result_list)} changes of settings" in text_of(page)
+    # The rail and the cards lead to all lists.
+    assert "Other lists" not in text_of(page)
     monkeypatch.setattr(settings_cards, "MOST_COUNTED", 1)
-    assert "Audit log Who read and changed what more than 1 " in text_of(staff.get("/admin/settings/"))
+    assert "Audit log Who read and changed what more than 1 changes of settings" in text_of(
+        staff.get("/admin/settings/")
+    )
     place = f"/admin/access_app/project/{project.pk}/change/"
     for anchor in ("memberships-heading", "masking_rules-heading"):
         assert f'href="{place}#{anchor}"' in html_of(page)
