@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus, urlencode
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.views.main import ERROR_FLAG
+from django.contrib.admin.views.main import ERROR_FLAG, SEARCH_VAR
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
 from django.http import (
@@ -32,7 +32,7 @@ from access_app.people import with_people
 from access_app.roles import access, people_of
 from messages_app.models import SavedView
 
-from .filters import CURSOR
+from .filters import CURSOR, BarFilter
 
 if TYPE_CHECKING:
     from .keyset import KeysetAdmin
@@ -152,7 +152,7 @@ class SavedViews:
         return HttpResponseRedirect(model_admin.list_url(query_of(query)))
 
     def change(self, model_admin: KeysetAdmin, request: HttpRequest, key: int) -> HttpResponse:
-        """Rename, share or delete a view: its owner only."""
+        """Rename, share or delete a view, the latter once that is confirmed: its owner only."""
         list_name = SavedView.objects.filter(pk=key).values_list("list_name", flat=True).first() or ""
         label, _separator, said = list_name.partition("?")
         view = next((view for view in views_of(list_name, request) if view.pk == key), None)
@@ -160,7 +160,19 @@ class SavedViews:
             raise Http404
         if view.owner_id != request.user.pk:
             raise PermissionDenied
-        if request.method == "POST" and "delete" in request.POST:
+        context = {
+            **model_admin.admin_site.each_context(request),
+            "title": _("Saved view"),
+            "opts": model_admin.opts,
+            "view": view,
+            "list_url": model_admin.list_url(view.query),
+            "filters": filters_of(model_admin, request, view.query),
+        }
+        if request.method == "POST" and request.POST.get("delete") == "asked":
+            return TemplateResponse(
+                request, "admin/saved_view_delete.html", {**context, "title": _("Delete the saved view")}
+            )
+        if request.method == "POST" and request.POST.get("delete") == "confirmed":
             text = _("The view “%(name)s” was deleted.") % {"name": view.name}
             view.delete()
             model_admin.message_user(request, text, messages.SUCCESS)
@@ -169,18 +181,19 @@ class SavedViews:
         if form.is_valid():
             self._say_saved(model_admin, request, form.save())
             return HttpResponseRedirect(model_admin.list_url(view.query))
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": _("Saved view"),
-            "opts": model_admin.opts,
-            "form": form,
-            "view": view,
-            "list_url": model_admin.list_url(view.query),
-        }
-        return TemplateResponse(request, "admin/saved_view_form.html", context)
+        return TemplateResponse(request, "admin/saved_view_form.html", {**context, "form": form})
 
     def _say_saved(self, model_admin: KeysetAdmin, request: HttpRequest, view: SavedView) -> None:
         model_admin.message_user(request, _("The view “%(name)s” was saved.") % {"name": view}, messages.SUCCESS)
+
+
+def filters_of(model_admin: KeysetAdmin, request: HttpRequest, query: str) -> list[tuple[str, str]]:
+    """Return what a query string narrows a list to, as names and values in the words of its filters."""
+    parameters = {name: [str(value)] for name, value in QueryDict(query).items()}
+    searched = [(_("search"), value) for value in parameters.pop(SEARCH_VAR, ())]
+    filters: list[Any] = [spec for spec in model_admin.get_list_filter(request) if issubclass(spec, BarFilter)]
+    given = [spec(request, parameters, model_admin.model, model_admin) for spec in filters]
+    return [*searched, *((str(one.title), one.shown_value()) for one in given if one.given)]
 
 
 def errors_of(form: forms.BaseForm) -> Sequence[str]:

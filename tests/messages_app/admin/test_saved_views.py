@@ -65,7 +65,7 @@ def test_shared_views_are_shown_to_others_who_cannot_change_them(staff: Client, 
     assert links_of(page)["Ours"] == "?status=paused"
     assert "by ada" in text_of(page)
     keys = dict(SavedView.objects.values_list("name", "pk"))
-    for fields in ({"name": "Bob's"}, {"delete": "yes"}):
+    for fields in ({"name": "Bob's"}, {"delete": "confirmed"}):
         assert other.post(f"{SESSIONS}views/{keys['Ours']}/", fields).status_code == 403
         assert other.post(f"{SESSIONS}views/{keys['Mine']}/", fields).status_code == 404
     assert other.get(f"{SESSIONS}views/{keys['Ours']}/").status_code == 403
@@ -104,7 +104,12 @@ def test_owner_renames_shares_and_deletes_a_view(staff: Client) -> None:
     page = staff.post(url, {"name": "Three", "shared": "on"}, follow=True)
     assert page.redirect_chain == [(f"{SESSIONS}?status=error", 302)]
     assert set(SavedView.objects.values_list("name", "shared")) == {("Three", True), ("Two", False)}
-    assert "The view “Three” was deleted." in text_of(staff.post(url, {"delete": "yes"}, follow=True))
+    page = staff.get(url)
+    assert links_of(page)["status “error”"] == f"{SESSIONS}?status=error" and "danger" in html_of(page)
+    asked = text_of(staff.post(url, {"delete": "asked"}))
+    assert "The rows that it shows stay." in asked and "It is shared: others lose it, too." in asked
+    assert SavedView.objects.count() == 2
+    assert "The view “Three” was deleted." in text_of(staff.post(url, {"delete": "confirmed"}, follow=True))
     assert [view.name for view in SavedView.objects.all()] == ["Two"]
 
 
@@ -169,7 +174,7 @@ def test_lists_with_titles_of_their_own_have_their_own_views(staff: Client) -> N
         failed: "?status=error&tool=a",
         CALLS: None,
     }
-    page = staff.post(links_of(staff.get(runs))["✎"], {"delete": "yes"})
+    page = staff.post(links_of(staff.get(runs))["✎"], {"delete": "confirmed"})
     assert page.headers["Location"] == runs
     assert "One" not in links_of(staff.get(runs))
     assert "One" in links_of(staff.get(messages))
