@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth import authenticate, get_user_model
 from django.contrib.auth.views import LoginView
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -21,6 +20,7 @@ from django.utils.translation import gettext_lazy
 from access_app.audit.trail import actor_of
 
 from . import two_factor as factors
+from .login_form import LoginForm
 from .mounting import view_of
 
 OPEN_PAGES = ("admin:two_factor", "admin:logout", "admin:login", "admin:password_change", "set_language", "healthz")
@@ -55,7 +55,7 @@ class LoginCodeForm(forms.Form):
             self.user = authenticate(self.request, username=passed.get_username(), passed=passed, code=code)
         if self.user is None:
             raise ValidationError(WRONG_CODE)
-        AdminAuthenticationForm(self.request).confirm_login_allowed(self.user)
+        LoginForm(self.request).confirm_login_allowed(self.user)
 
     def get_user(self) -> Any:
         return self.user
@@ -73,7 +73,12 @@ class CodeLoginView(LoginView):
         return super().dispatch(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        page = {"title": _("Log in"), "app_path": self.request.get_full_path(), "has_single_sign_on": False}
+        page = {
+            "title": _("Log in"),
+            "app_path": self.request.get_full_path(),
+            "has_single_sign_on": False,
+            "passed": factors.passed_in(self.request.session),
+        }
         return super().get_context_data(**admin.site.each_context(self.request) | page | kwargs)
 
 

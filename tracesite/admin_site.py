@@ -101,10 +101,12 @@ class TracesiteAdminSite(AdminSite):
         return TemplateResponse(request, "admin/settings.html", {**context, **page})
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
+        from access_app.login_form import LoginForm
         from access_app.two_factor_pages import CodeLoginView, two_factor
         from messages_app.admin.time_zones import choose_time_zone
 
         _register_all()
+        self.login_form = LoginForm
         # No object here has a public address, and Django's view answers 500 to an id that is not a UUID.
         urls = [url for url in super().get_urls() if getattr(url, "name", None) != "view_on_site"]
         return [

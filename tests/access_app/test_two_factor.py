@@ -134,6 +134,7 @@ def test_only_the_right_password_leads_to_the_code(app: tuple[bytes, list[str]])
     assert not is_logged_in(client) and not AccessAttempt.objects.exists(), "it is no failed login"
     page = text_of(client.get(asked.headers["Location"]))
     assert 'name="code"' in page and 'name="password"' not in page
+    assert "Log in as <bdi>ada</bdi>." in page and f'href="{LOGIN}?next=/admin/settings/"' in page.replace("%2F", "/")
     assert "This code is not valid." in text_of(client.post(CODE, {"code": "000000"}))
     assert AccessAttempt.objects.get().failures_since_start == 1
     forget_waits()
@@ -152,7 +153,7 @@ def test_code_is_too_late_or_of_nobody(
         assert client.get(CODE).headers["Location"] == LOGIN
     ada.is_staff = False
     ada.save()
-    assert "for a staff account" in text_of(client.post(CODE, {"code": code_of(app[0])}))
+    assert "the account may not log in here" in text_of(client.post(CODE, {"code": code_of(app[0])}))
     ada.set_password("another long password")
     ada.save()
     assert client.post(CODE, {"code": app[1][0]}).headers["Location"] == LOGIN
