@@ -31,6 +31,7 @@ class TracesiteAdminSite(AdminSite):
 
     index_title = gettext_lazy("All lists and settings")
     """The title of the home page of people who may not see traces; see traces_app.admin.home."""
+    password_change_template = "admin/password_change.html"  # noqa: S105 - a template
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the login, and lead those who have two-factor login on to the page that asks for their code."""

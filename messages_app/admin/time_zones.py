@@ -132,10 +132,10 @@ def choose_time_zone(request: HttpRequest) -> HttpResponse:
         following = reverse("admin:index")
     form = TimeZoneForm(request.POST or None)
     if form.is_valid():
+        zone = form.cleaned_data["zone"]
+        messages.success(request, _("Times are shown in the zone %(zone)s from now on.") % {"zone": zone})
         response = HttpResponseRedirect(following)
-        response.set_cookie(
-            COOKIE, form.cleaned_data["zone"], max_age=_YEAR, secure=request.is_secure(), httponly=True, samesite="Lax"
-        )
+        response.set_cookie(COOKIE, zone, max_age=_YEAR, secure=request.is_secure(), httponly=True, samesite="Lax")
         return response
     context: dict[str, Any] = {
         **admin.site.each_context(request),

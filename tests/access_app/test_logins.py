@@ -103,3 +103,21 @@ def test_failed_login_is_logged_with_name_and_address(
 )
 def test_login_malformed_form_gets_a_response(client: Client, ada: User, fields: dict[str, str]) -> None:
     assert client.post(f"{LOGIN}?next=%00", fields, headers={"User-Agent": "a" * 10_000}).status_code == 200
+
+
+def test_changed_password_ends_other_sessions_as_its_page_says(client: Client, ada: User) -> None:
+    other = Client()
+    for browser in (client, other):
+        log_in(browser, "a right and long password")
+    page = client.get("/admin/password_change/").content.decode()
+    assert "All your other sessions end" in page and '<a href="/admin/">Cancel</a>' in page
+    new = "another long password"
+    form = {"old_password": "a right and long password", "new_password1": new, "new_password2": new}
+    assert client.post("/admin/password_change/", form).status_code == 302
+    assert [browser.get("/admin/settings/").status_code for browser in (client, other)] == [200, 302]
+
+
+def test_failed_login_says_why_in_both_languages(client: Client, ada: User) -> None:
+    assert b"The user name or the password is wrong" in log_in(client, "wrong").content  # type: ignore[attr-defined]
+    chinese = log_in(client, "wrong", headers={"accept-language": "zh-hans"}).content.decode()  # type: ignore[attr-defined]
+    assert "用户名或密码错误，或者该账户无权在此登录。" in chinese

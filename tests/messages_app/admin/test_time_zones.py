@@ -36,16 +36,18 @@ def session(project: Project) -> Session:
 
 def test_zone_is_chosen_and_kept(staff: Client, session: Session) -> None:
     page = text_of(staff.get(f"{ZONES}?next={SESSIONS}"))
-    assert "The admin shows times in UTC, where it is" in page
+    assert "The admin shows times in UTC, where it is" in page and "UTC ✓" in page
     response = staff.post(ZONES, {"zone": KOLKATA, "next": SESSIONS}, follow=True)
     assert response.redirect_chain == [(SESSIONS, 302)]
     html = html_of(response)
+    assert f"Times are shown in the zone {KOLKATA} from now on." in text_of(response)
     assert f'<a href="{ZONES}?next=%2Fadmin%2Fmessages_app%2Fsession%2F">Time zone <bdi>{KOLKATA}</bdi></a>' in html
     page = html_of(staff.get(f"{SESSIONS}{session.pk}/change/"))
     assert (
         '<time datetime="2026-03-01T12:00:00+00:00" title="2026-03-01 12:00:00 UTC">2026-03-01 17:30:00</time>' in page
     )
     assert "From (Asia/Kolkata)" in text_of(response)
+    assert "UTC ✓" not in text_of(staff.get(ZONES))
     assert staff.cookies[COOKIE]["max-age"] == 31_536_000
     staff.post(ZONES, {"zone": "UTC"})
     assert "From (UTC)" in text_of(staff.get(SESSIONS))

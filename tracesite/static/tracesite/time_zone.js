@@ -29,4 +29,8 @@ const button = document.querySelector(".own-zone");
 const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
 button.value = NEW_NAMES[name] ?? name;
 button.querySelector("bdi").textContent = button.value;
+if (button.value === button.dataset.current) {
+  button.setAttribute("aria-current", "true");
+  button.append(" ✓");
+}
 button.hidden = false;
