@@ -456,7 +456,7 @@ class ApiKeyAdmin(RoleAdmin):
             return TemplateResponse(request, "admin/access_app/apikey/revoke_confirmation.html", context)
         revoked = [key for key in queryset if revoke_key(key, actor=actor_of(request))]
         for key in revoked:
-            self.log_change(request, key, [{"changed": {"fields": ["revoked_at"]}}])
+            self.log_change(request, key, [{"changed": {"fields": ["revoked at"]}}])
         count = len(revoked)
         text = ngettext("%(count)d API key was revoked.", "%(count)d API keys were revoked.", count) % {"count": count}
         self.message_user(request, text, messages.SUCCESS)
@@ -484,11 +484,12 @@ class ApiKeyAdmin(RoleAdmin):
             return TemplateResponse(request, "admin/access_app/apikey/rotate_confirmation.html", context)
         assert request.user.is_authenticated, "the admin lets nobody else in"
         try:
-            key, token = rotate_key(keys[0], dt.timedelta(hours=form.cleaned_data["hours"]), created_by=request.user)
+            overlap = dt.timedelta(hours=form.cleaned_data["hours"])
+            key, token = rotate_key(keys[0], overlap, created_by=request.user, actor=actor_of(request))
         except InvalidInput as error:
             self.message_user(request, error.message, messages.ERROR)
             return None
-        self.log_change(request, keys[0], [{"changed": {"fields": ["expires_at"]}}])
+        self.log_change(request, keys[0], [{"changed": {"fields": ["expires at"]}}])
         self.log_addition(request, key, [{"added": {}}])
         return self._show_token(request, key, token)
 

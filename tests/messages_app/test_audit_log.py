@@ -272,3 +272,17 @@ def test_list_of_the_log_names_objects_in_few_queries(project: Project, stranger
     assert many == few
     entry = AuditEntry.objects.filter(actor_name="eve", object_type="session").earliest("pk")
     assert "session Refund 0" in text_of(owner.get(f"/admin/access_app/auditentry/{entry.pk}/change/"))
+
+
+def test_rotated_and_revoked_keys_name_who_did_it_and_their_history_in_words(project: Project) -> None:
+    owner, place = reader(project, Role.OWNER), "/admin/access_app/apikey/"
+    key, _token = create_key(project, "mine", [Scope.READ])
+    chosen = {"_selected_action": key.pk, "confirmed": "yes"}
+    assert owner.post(place, {**chosen, "action": "rotate_selected", "hours": 24}).status_code == 200
+    assert owner.post(place, {**chosen, "action": "revoke_selected"}).status_code == 302
+    entries = AuditEntry.objects.filter(object_type="apikey", actor_name="reader").order_by("pk")
+    assert [entry.action for entry in entries] == ["key_create", "key_rotate", "key_revoke"]
+    history = text_of(owner.get(f"{place}{key.pk}/history/"))
+    assert "Changed revoked at." in history and "Changed expires at." in history
+    chinese = text_of(owner.get(f"{place}{key.pk}/history/", headers={"accept-language": "zh-hans"}))
+    assert "吊销时间" in chinese and "revoked" not in chinese
