@@ -11,6 +11,7 @@ from django.contrib.admin import helpers
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import QuerySet
+from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -43,7 +44,7 @@ from .models import (
 from .moments import ago
 from .project_words import words_of_retention, words_of_sampling
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
-from .roles import access, grant_role, record_role
+from .roles import access, grant_role, is_owned, record_role
 from .shares_field import SharesField
 from .visibility import visible_to
 
@@ -53,11 +54,12 @@ if TYPE_CHECKING:
     MaskingRuleModelForm = forms.ModelForm[MaskingRule]
     Members = admin.TabularInline[Membership, Project]
     MembershipModelForm = forms.ModelForm[Membership]
+    MembershipFormSet = BaseInlineFormSet[Membership, Any, forms.ModelForm[Membership]]
     MaskingRules = admin.TabularInline[MaskingRule, Project]
     NameField = forms.ModelChoiceField[models.Model]
 else:  # not generic at run time
     ProjectModelForm = ApiKeyModelForm = MembershipModelForm = MaskingRuleModelForm = forms.ModelForm
-    NameField = forms.ModelChoiceField
+    NameField, MembershipFormSet = forms.ModelChoiceField, BaseInlineFormSet
     Members = MaskingRules = admin.TabularInline
 
 STATUS_LABELS = {
@@ -153,10 +155,45 @@ class OfOwners:
         return self.has_view_permission(request, obj)
 
 
+class RolesFormSet(MembershipFormSet):
+    """Memberships of which an owner cannot take the last owner of a project away, which would lock all of its people out."""
+
+    needs_owners: ClassVar[bool] = True
+    """Whether that is refused: superusers own every project, so they can give the role again."""
+
+    def clean(self) -> None:
+        super().clean()
+        if not self.needs_owners or any(self.errors):
+            return
+        kept = [form for form in self.forms if not form.cleaned_data.get("DELETE")]
+        stays = {form.instance.project_id for form in kept if form.has_changed() and is_owned([form.instance])}
+        is_refused = False
+        for form in self.initial_forms:
+            if form.initial["role"] != Role.OWNER or (form in kept and form.instance.role == Role.OWNER):
+                continue
+            project_id = form.instance.project_id
+            # Of owners who take the role from each other at the same time, the second one waits and is refused.
+            Project.objects.select_for_update().get(pk=project_id)
+            changed = [row.instance.pk for row in self.initial_forms if row.has_changed()]
+            others = Membership.objects.filter(project=project_id).exclude(pk__in=changed)
+            if project_id not in stays and not is_owned(with_people(others, "user")):
+                form.add_error(None, _("The project needs an owner: give somebody else this role first."))
+                is_refused = True
+        if is_refused:
+            # Django leaves out the errors of rows that are to be removed.
+            raise ValidationError(_("The roles were not changed."))
+
+
 class MembersTable(OfOwners, Members):
     """A table of memberships."""
 
     model = Membership
+    formset = RolesFormSet
+
+    def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
+        formset = super().get_formset(request, obj, **kwargs)
+        formset.needs_owners = not request.user.is_superuser
+        return formset
 
 
 class MembershipInline(MembersTable):

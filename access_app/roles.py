@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.contrib.auth import get_user_model
@@ -74,6 +74,18 @@ def access_of(user: User | AnonymousUser) -> Access:
         if held is None or role in held.and_above:
             roles[project_id] = role
     return Access(roles)
+
+
+def is_owned(memberships: Iterable[Membership]) -> bool:
+    """Return whether one of these gives the role of an owner to an active user, or to a group of one. At most one query, if they are read with users.
+
+    Who is given a role becomes staff, but not who has it by a group.
+    """
+    owners = [one for one in memberships if one.role == Role.OWNER]
+    if any(one.user is not None and one.user.is_active for one in owners):
+        return True
+    groups = [one.group_id for one in owners if one.group_id is not None]
+    return bool(groups) and get_user_model().objects.filter(groups__in=groups, is_active=True, is_staff=True).exists()
 
 
 def people_of(access: Access) -> frozenset[int] | None:

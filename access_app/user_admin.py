@@ -13,7 +13,6 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db import models
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import JSONObject
-from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -23,7 +22,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from access_app.audit.changes import note_changes
 from access_app.audit.trail import actor_of
 
-from .admin import MembersTable, OfProject, record_members, with_words
+from .admin import MembersTable, OfProject, RolesFormSet, record_members, with_words
 from .models import AuthenticatorApp, Membership, Project, Role
 from .moments import ago
 from .roles import access
@@ -33,10 +32,9 @@ from .visibility import visible_to
 if TYPE_CHECKING:
     Users = UserAdmin[User]
     Groups = GroupAdmin
-    RolesFormSet = BaseInlineFormSet[Membership, Any, forms.ModelForm[Membership]]
     RoleModelForm = forms.ModelForm[Membership]
 else:  # not generic at run time
-    Users, Groups, RolesFormSet, RoleModelForm = UserAdmin, GroupAdmin, BaseInlineFormSet, forms.ModelForm
+    Users, Groups, RoleModelForm = UserAdmin, GroupAdmin, forms.ModelForm
 
 LISTED = 5
 _ROLES: Mapping[Role, Any] = {

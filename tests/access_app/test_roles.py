@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from io import StringIO
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import AnonymousUser, Group, User
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
@@ -215,6 +216,89 @@ def test_owner_types_names_of_members(login: Callable[[User], Client], staff: Us
     assert client.post(url, {**fields, "memberships-1-group": "readers"}).status_code == 302
     added.refresh_from_db()
     assert (added.user, str(added.group)) == (None, "readers")
+
+
+def members_of(project: Project, *rows: dict[str, Any]) -> dict[str, Any]:
+    """Return the form of a project with these rows of members, those that are stored first."""
+    fields = {f"memberships-{number}-{name}": value for number, row in enumerate(rows) for name, value in row.items()}
+    stored = sum("id" in row for row in rows)
+    return {
+        "name": "",
+        "retention_way": "exact",
+        "memberships-TOTAL_FORMS": len(rows),
+        "memberships-INITIAL_FORMS": stored,
+        "masking_rules-TOTAL_FORMS": 0,
+        "masking_rules-INITIAL_FORMS": 0,
+        **{f"memberships-{number}-project": project.pk for number in range(stored)},
+        **fields,
+    }
+
+
+LAST_OWNER = "The project needs an owner: give somebody else this role first."
+
+
+def test_last_owner_cannot_leave_a_project(
+    login: Callable[[User], Client], staff: User, superuser: User, project: Project
+) -> None:
+    own = grant_role(project, staff, Role.OWNER)
+    group = Group.objects.create(name="owners")
+    shared = grant_role(project, group, Role.OWNER)
+    gone = User.objects.create_user("gone", is_staff=True, is_active=False)
+    grant_role(project, gone, Role.OWNER)
+    evelyn = User.objects.create_user("evelyn")
+    url = f"/admin/access_app/project/{project.pk}/change/"
+    row = {"id": own.pk, "user": staff.username, "role": "owner"}
+    same = {"id": shared.pk, "group": "owners", "role": "owner"}
+
+    for change in ({"role": "viewer"}, {"DELETE": "on"}):
+        page = login(staff).post(url, members_of(project, {**row, **change}, same)).content.decode()
+        assert page.count(LAST_OWNER) == 1
+        assert "The roles were not changed." in page
+        assert access_of(staff).allows(Role.OWNER, project.pk)
+    # Somebody of the group owns it.
+    group.user_set.add(User.objects.create_user("gina", is_staff=True))
+    assert login(staff).post(url, members_of(project, {**row, "role": "viewer"}, same)).status_code == 302
+    group.user_set.clear()
+    grant_role(project, staff, Role.OWNER)
+    heir = {"user": "evelyn", "role": "owner"}
+    assert login(staff).post(url, members_of(project, {**row, "DELETE": "on"}, heir)).status_code == 302
+    assert access_of(User.objects.get(pk=evelyn.pk)).allows(Role.OWNER, project.pk)
+    left = [
+        {"id": one.pk, "user": one.user_id or "", "group": one.group_id or "", "role": "owner", "DELETE": "on"}
+        for one in Membership.objects.all()
+    ]
+    assert login(superuser).post(url, members_of(project, *left)).status_code == 302
+    assert not Membership.objects.exists()
+
+
+@pytest.mark.usefixtures("permissions")
+def test_last_owner_cannot_leave_by_the_page_of_the_user(
+    login: Callable[[User], Client], staff: User, project: Project, stranger: Project
+) -> None:
+    own = grant_role(project, staff, Role.OWNER)
+    other = grant_role(stranger, staff, Role.OWNER)
+    grant_role(stranger, User.objects.create_user("evelyn"), Role.OWNER)
+    staff.user_permissions.add(*Permission.objects.filter(codename__in=("change_user", "view_user")))
+    url = f"/admin/auth/user/{staff.pk}/change/"
+    fields: dict[str, Any] = {
+        "username": staff.username,
+        "is_active": "on",
+        "is_staff": "on",
+        "user_permissions": list(staff.user_permissions.values_list("pk", flat=True)),
+        "roles-TOTAL_FORMS": 2,
+        "roles-INITIAL_FORMS": 2,
+    }
+    rows = sorted((own, other), key=lambda one: one.project.slug)
+    for number, one in enumerate(rows):
+        fields |= {f"roles-{number}-id": one.pk, f"roles-{number}-user": staff.pk, f"roles-{number}-role": "analyst"}
+
+    assert login(staff).post(url, fields).content.decode().count(LAST_OWNER) == 1
+    fields[f"roles-{rows.index(own)}-role"] = "owner"
+    assert login(staff).post(url, fields).status_code == 302
+    assert dict(Membership.objects.filter(user=staff).values_list("pk", "role")) == {
+        own.pk: "owner",
+        other.pk: "analyst",
+    }
 
 
 def test_analyst_sees_neither_keys_nor_members(login: Callable[[User], Client], staff: User, project: Project) -> None:
