@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.utils import timezone
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -29,7 +29,8 @@ from access_app.projects import add_project, project_changed
 
 from .admin_roles import RoleAdmin
 from .errors import Conflict, InvalidInput
-from .keys import LONGEST_OVERLAP_HOURS, create_key, forget_api_keys, revoke_key, rotate_key
+from .key_forms import KeyForm, NewKeyForm, OverlapForm, made_before, note_made
+from .keys import create_key, forget_api_keys, revoke_key, rotate_key
 from .masking import MOST_RULES, check_masking, forget_masking, record_rule
 from .models import (
     ApiKey,
@@ -50,7 +51,6 @@ from .visibility import visible_to
 
 if TYPE_CHECKING:
     ProjectModelForm = forms.ModelForm[Project]
-    ApiKeyModelForm = forms.ModelForm[ApiKey]
     MaskingRuleModelForm = forms.ModelForm[MaskingRule]
     Members = admin.TabularInline[Membership, Project]
     MembershipModelForm = forms.ModelForm[Membership]
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     MaskingRules = admin.TabularInline[MaskingRule, Project]
     NameField = forms.ModelChoiceField[models.Model]
 else:  # not generic at run time
-    ProjectModelForm = ApiKeyModelForm = MembershipModelForm = MaskingRuleModelForm = forms.ModelForm
+    ProjectModelForm = MembershipModelForm = MaskingRuleModelForm = forms.ModelForm
     NameField, MembershipFormSet = forms.ModelChoiceField, BaseInlineFormSet
     Members = MaskingRules = admin.TabularInline
 
@@ -366,40 +366,10 @@ def with_words(section: Any, words: str) -> Any:
     return format_html('{} <span class="quiet">{}</span>', name, words), options
 
 
-class NewKeyForm(ApiKeyModelForm):
-    scopes = forms.MultipleChoiceField(
-        label=gettext_lazy("Scopes"),
-        choices=Scope.choices,
-        initial=[Scope.READ, Scope.WRITE],
-        widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("What the key may do. No scope includes another."),
-    )
-
-    class Meta:
-        model = ApiKey
-        # The first field has the cursor, and most people have one project.
-        fields = ("name", "project", "scopes", "expires_at", "allowed_networks", "requests_per_minute", "reads_masked")
-
-    def clean_expires_at(self) -> dt.datetime | None:
-        expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
-        if expires_at is not None and expires_at <= timezone.now():
-            raise forms.ValidationError(_("The expiry must be in the future."))
-        return expires_at
-
-
-class OverlapForm(forms.Form):
-    hours = forms.IntegerField(
-        label=gettext_lazy("Hours until the old key expires"),
-        min_value=0,
-        max_value=LONGEST_OVERLAP_HOURS,
-        initial=24,
-        help_text=gettext_lazy("Both keys work until then, so that programs can change over one after another."),
-    )
-
-
 @admin.register(ApiKey)
 class ApiKeyAdmin(RoleAdmin):
     view_role = add_role = change_role = Role.OWNER
+    form = KeyForm
     list_display = (*("name", "project", "prefix", "scope_list", "status", "used", "created", "expires", "revoke"),)
     sortable_by = list_display
     empty_value_display = "—"
@@ -409,6 +379,10 @@ class ApiKeyAdmin(RoleAdmin):
     actions = ("rotate_selected", "revoke_selected")
 
     # --- One key ----------------------------------------------------------------------------------------------
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether a key, or any, may be changed: nothing of a revoked one counts any more."""
+        return (obj is None or obj.revoked_at is None) and super().has_change_permission(request, obj)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         return super().get_form(request, obj, change, **(kwargs if change else {**kwargs, "form": NewKeyForm}))
@@ -424,13 +398,13 @@ class ApiKeyAdmin(RoleAdmin):
             return NewKeyForm.Meta.fields
         return (
             *("name", ("status", "used", "expires", "created"), ("project", "prefix", "scope_list")),
-            *("allowed_networks", "requests_per_minute", "reads_masked"),
+            *("allowed_networks", "requests_per_minute", "is_masked"),
         )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
             return ()
-        return ("project", "prefix", "scope_list", "reads_masked", "status", "used", "created", "expires")
+        return ("project", "prefix", "scope_list", "is_masked", "status", "used", "created", "expires")
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
@@ -443,7 +417,7 @@ class ApiKeyAdmin(RoleAdmin):
             obj.project,
             obj.name,
             form.cleaned_data["scopes"],
-            expires_at=obj.expires_at,
+            expires_at=form.expires_at,
             created_by=request.user,
             allowed_networks=obj.allowed_networks,
             requests_per_minute=obj.requests_per_minute,
@@ -453,10 +427,25 @@ class ApiKeyAdmin(RoleAdmin):
         obj.pk = key.pk
         obj.refresh_from_db()
         obj.token = token
+        note_made(request, key)
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return self._made_before(request) or super().add_view(request, form_url, extra_context)
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         """Render the page with the token. A redirect would require storing the token until the next request."""
         return self._show_token(request, obj, obj.token)
+
+    def _made_before(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the way to the key that this form has made already, if it has."""
+        made = made_before(request)
+        if made is None:
+            return None
+        text = _("This key was made already. Its token was shown once; rotate the key if you have not copied it.")
+        self.message_user(request, text, messages.WARNING)
+        return HttpResponseRedirect(reverse("admin:access_app_apikey_change", args=[made]))
 
     def _show_token(self, request: HttpRequest, key: ApiKey, token: str) -> HttpResponse:
         context = {
@@ -502,6 +491,8 @@ class ApiKeyAdmin(RoleAdmin):
     @admin.action(description=gettext_lazy("Rotate selected API keys"), permissions=["change"])
     def rotate_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
         """Replace one key: ask for the overlap, then show the token of its successor."""
+        if seen := self._made_before(request):
+            return seen
         keys = list(queryset[:2])
         if len(keys) != 1:
             self.message_user(
@@ -528,6 +519,7 @@ class ApiKeyAdmin(RoleAdmin):
             return None
         self.log_change(request, keys[0], [{"changed": {"fields": ["expires at"]}}])
         self.log_addition(request, key, [{"added": {}}])
+        note_made(request, key)
         return self._show_token(request, key, token)
 
     # --- Columns ----------------------------------------------------------------------------------------------
@@ -535,6 +527,10 @@ class ApiKeyAdmin(RoleAdmin):
     @admin.display(description=gettext_lazy("scopes"))
     def scope_list(self, key: ApiKey) -> str:
         return ", ".join(str(Scope(scope).label) for scope in key.scopes)
+
+    @admin.display(description=gettext_lazy("reads masked values"))
+    def is_masked(self, key: ApiKey) -> str:
+        return _("yes") if key.reads_masked else _("no")
 
     @admin.display(description=gettext_lazy("status"))
     def status(self, key: ApiKey) -> str | SafeString:

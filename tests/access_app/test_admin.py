@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, time, timedelta
 from html import unescape
 from typing import Any
 
@@ -41,8 +41,7 @@ def new_key(project: Project, **fields: Any) -> dict[str, Any]:
         "project": project.pk,
         "name": "agent",
         "scopes": ["write", "read"],
-        "expires_at_0": "",
-        "expires_at_1": "",
+        "expires_on": "",
         **fields,
     }
 
@@ -84,7 +83,13 @@ def test_the_page_of_a_new_key_has_no_inline_script_or_style(admin: Client, proj
         ({"scopes": []}, "This field is required."),
         ({"scopes": ["admin"]}, "Select a valid choice."),
         ({"name": " "}, "This field is required."),
-        ({"expires_at_0": "2020-01-01", "expires_at_1": "00:00"}, "must be in the future"),
+        ({"expires_on": "2020-01-01"}, "The key would have expired already. Choose today, "),
+        ({"expires_on": "9999-12-31"}, "less than or equal to 9998-12-31"),
+        (
+            {"allowed_networks": "10.0.0.0/8, 10.0.0.0/99"},
+            "“10.0.0.0/99” is not an IP address or network. Write 192.0.2.7",
+        ),
+        ({"reads_masked": "on"}, "choose read alone, or let it read all values"),
     ],
 )
 def test_a_wrong_key_is_not_made_and_the_form_says_why(
@@ -94,12 +99,49 @@ def test_a_wrong_key_is_not_made_and_the_form_says_why(
     assert not ApiKey.objects.exists()
 
 
-def test_a_key_may_be_given_an_end(admin: Client, project: Project) -> None:
-    end = (timezone.now() + timedelta(days=3)).replace(microsecond=0)
+def test_a_key_works_to_the_end_of_its_last_day(admin: Client, project: Project) -> None:
+    today = timezone.localdate()
+    form = admin.get(NEW_KEY).content.decode()
+    assert f'<option value="{today + timedelta(30)}">30 days</option>' in form
 
-    admin.post(NEW_KEY, new_key(project, expires_at_0=f"{end:%Y-%m-%d}", expires_at_1=f"{end:%H:%M:%S}"))
+    admin.post(NEW_KEY, new_key(project, expires_on=today.isoformat(), allowed_networks="10.0.0.0/8, 192.0.2.7"))
 
-    assert ApiKey.objects.get().expires_at == end
+    key = ApiKey.objects.get()
+    assert key.expires_at == timezone.make_aware(datetime.combine(today, time.min)) + timedelta(1)
+    assert key.allowed_networks == ["10.0.0.0/8", "192.0.2.7"]
+
+
+def once_of(page: Any) -> str:
+    (once,) = re.findall(r'name="once" value="([\w-]+)"', page.content.decode())
+    return str(once)
+
+
+def test_a_form_makes_one_key_however_often_it_is_sent(admin: Client, project: Project) -> None:
+    fields = new_key(project, once=once_of(admin.get(NEW_KEY)))
+    assert "ts_" in admin.post(NEW_KEY, fields).content.decode()
+    key = ApiKey.objects.get()
+    again = admin.post(NEW_KEY, fields, follow=True)
+    assert again.redirect_chain == [(f"{KEYS}{key.pk}/change/", 302)]
+    assert "This key was made already." in again.content.decode()
+    assert ApiKey.objects.get() == key
+
+    rotated = {"action": "rotate_selected", "_selected_action": key.pk}
+    rotated |= {"once": once_of(admin.post(KEYS, rotated)), "hours": 24, "confirmed": "yes"}
+    assert "ts_" in admin.post(KEYS, rotated).content.decode()
+    successor = ApiKey.objects.latest("pk")
+    assert admin.post(KEYS, rotated, follow=True).redirect_chain == [(f"{KEYS}{successor.pk}/change/", 302)]
+    assert admin.post(NEW_KEY, {**fields, "once": once_of(admin.get(NEW_KEY))}).status_code == 200
+    assert ApiKey.objects.count() == 3
+
+
+def test_a_revoked_key_is_read_only(admin: Client, key: ApiKey) -> None:
+    page = f"{KEYS}{key.pk}/change/"
+    assert 'name="_save"' in admin.get(page).content.decode()
+    revoke_key(key)
+    content = admin.get(page).content.decode()
+    assert 'name="_save"' not in content
+    assert re.search(r'<label>Reads masked values:</label>\s*<div class="readonly">no</div>', content)
+    assert admin.post(page, {"name": "other"}).status_code == 403
 
 
 def test_only_the_name_of_a_key_can_be_changed(admin: Client, key: ApiKey, stranger: Project) -> None:

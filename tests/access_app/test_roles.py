@@ -170,7 +170,7 @@ def test_owner_manages_own_project_only(
     form = client.get("/admin/access_app/apikey/add/").content.decode()
     assert f'<option value="{project.pk}"' in form
     assert f'<option value="{stranger.pk}"' not in form
-    fields = {"name": "agent", "scopes": ["read"], "expires_at_0": "", "expires_at_1": ""}
+    fields = {"name": "agent", "scopes": ["read"], "expires_on": ""}
     assert (
         "Select a valid choice"
         in client.post("/admin/access_app/apikey/add/", {**fields, "project": stranger.pk}).content.decode()
