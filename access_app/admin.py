@@ -230,6 +230,13 @@ class MaskingRuleForm(OfProject, MaskingRuleModelForm):
     class Meta:
         model = MaskingRule
         fields = ("name", "kind", "value", "when", "enabled")
+        error_messages: ClassVar = {
+            "name": {
+                "invalid": gettext_lazy(
+                    "The name of a masking rule may have the letters a to z, digits, - and _, but no spaces: order-number."
+                )
+            }
+        }
 
     def clean(self) -> dict[str, Any] | None:
         fields = super().clean()

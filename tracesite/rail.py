@@ -20,8 +20,8 @@ class Page:
     query: str = ""
     use: Promise | str = ""
     """What it is for, of a list of settings."""
-    rows: str = ""
-    """How the names of the pages about one of its rows begin, if not as its own."""
+    rows: tuple[str, ...] = ()
+    """How the names of the pages about one of its rows begin, if not only as its own."""
 
     has_times: bool = False
     """Whether its address can have a range of times."""
@@ -72,7 +72,7 @@ PARTS = (
         "tools",
         ("traces_app_tool_", "traces_app_toolcall_"),
         (
-            Page(_("Tools"), "traces_app_tool_statistics", rows="traces_app_tool_"),
+            Page(_("Tools"), "traces_app_tool_statistics", rows=("traces_app_tool_",)),
             Page(_("Tool calls"), "traces_app_toolcall_changelist", has_times=True),
             Page(_("Failed calls"), "traces_app_toolcall_changelist", "?status=error", has_times=True),
             Page(_("Tool descriptions"), "traces_app_tool_changelist"),
@@ -90,6 +90,7 @@ SETTINGS = Part(
             _("Projects"),
             "access_app_project_changelist",
             use=_("Members and their roles, retention, masking and sampling"),
+            rows=("access_app_project_", "traces_app_maskingrun_"),
         ),
         Page(_("API keys"), "access_app_apikey_changelist", use=_("What agents and programs send and read with")),
         Page(_("Model prices"), "traces_app_modelprice_changelist", use=_("What tokens cost, by model and day")),
@@ -141,9 +142,9 @@ def list_above(request: HttpRequest, lists: Sequence[Page]) -> tuple[Page | None
     its history, for example."""
     name = request.resolver_match.url_name if request.resolver_match else None
     for page in sorted(lists, key=lambda page: bool(page.query)):
-        rows = page.rows or page.name.removesuffix("changelist")
-        if name and rows != page.name and name.startswith(rows):
-            return page, name.removeprefix(rows) in ("add", "change")
+        for rows in page.rows or (page.name.removesuffix("changelist"),):
+            if name and rows != page.name and name.startswith(rows):
+                return page, name.removeprefix(rows) in ("add", "change")
     return None, False
 
 

@@ -270,3 +270,8 @@ def test_admin_names_the_fault_of_a_rule(login: Callable[[User], Client], superu
     )
     assert response.status_code == 200
     assert "missing )" in response.content.decode()
+    named = login(superuser).post(
+        f"/admin/access_app/project/{project.pk}/change/",
+        form(name="order number", kind="preset", value="email", when="store", enabled="on"),
+    )
+    assert "The name of a masking rule may have the letters a to z" in named.content.decode()

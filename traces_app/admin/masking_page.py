@@ -3,9 +3,10 @@ stored ones."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -77,7 +78,33 @@ class Trial:
     """Numbers of values, by name of the rule."""
 
 
-EditedRules = forms.inlineformset_factory(Project, MaskingRule, form=MaskingRuleForm, extra=0, max_num=MOST_RULES)
+class TriedRuleForm(MaskingRuleForm):
+    """A rule of the page of a project, which needs no name to be tried."""
+
+    name = forms.CharField(required=False, max_length=64)
+
+    class Meta(MaskingRuleForm.Meta):
+        fields = ("kind", "value", "when", "enabled")
+        """Without the name, so that it is not checked as one that is stored."""
+
+    def clean_name(self) -> str:
+        return self.cleaned_data["name"] or self.title
+
+    @property
+    def title(self) -> str:
+        """The name as it was sent, or the number of the row."""
+        number = int((self.prefix or "-0").rpartition("-")[2]) + 1
+        return self["name"].data or _("Rule %(number)s") % {"number": number}
+
+    def faults(self) -> Iterator[str]:
+        """Yield the errors, each with the names of the rule and of the field."""
+        for name, errors in self.errors.items():
+            place = f"{self.title}, {self.fields[name].label}" if name in self.fields else self.title
+            for error in errors:
+                yield f"{place}: {error}"
+
+
+EditedRules = forms.inlineformset_factory(Project, MaskingRule, form=TriedRuleForm, extra=0, max_num=MOST_RULES)
 """The rules of a project as its page sends them."""
 
 
@@ -123,6 +150,11 @@ class PreviewForm(RulesForm):
         return fields
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the rules of a valid form are stored ones, which can be applied."""
+        return bool(self.cleaned_data["rule"] != _ANOTHER)
+
+    @property
     def rows(self) -> tuple[RuleRow, ...]:
         if self.cleaned_data["rule"] == _ANOTHER:
             return ((_("another rule"), self.cleaned_data["kind"], self.cleaned_data["value"]),)
@@ -130,9 +162,18 @@ class PreviewForm(RulesForm):
 
 
 class ApplyForm(RulesForm):
-    """The stored rules to apply, with the typed name of the project."""
+    """The stored rules to apply, as they were previewed, with the typed name of the project."""
 
+    previewed = forms.CharField(required=False)
     sure = forms.CharField()
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if not self.errors and fields["previewed"] != _digest_of(self.rows):
+            self.add_error(
+                None, _("These rules were not previewed as they are now. Look at the preview, then apply them.")
+            )
+        return fields
 
     def clean_sure(self) -> str:
         typed: str = self.cleaned_data["sure"]
@@ -145,16 +186,14 @@ def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) 
     """Show what the rules of a project would change; apply them."""
     db = database(request)
     project = _project_or_404(model_admin, request, project_pk)
-    preview, form = None, PreviewForm(project)
-    apply = ApplyForm(project, auto_id="apply_%s")
-    if request.method == "POST" and "apply" in request.POST:
-        apply = ApplyForm(project, request.POST, auto_id="apply_%s")
-        if _is_usable(apply) and _apply(model_admin, request, apply):
+    preview, form, apply = None, PreviewForm(project), None
+    if request.method == "POST":
+        apply = ApplyForm(project, request.POST) if "apply" in request.POST else None
+        if apply is not None and _is_usable(apply) and _apply(model_admin, request, apply):
             return HttpResponseRedirect(reverse("admin:traces_app_maskingrun_project", args=[project.pk]))
-    elif request.method == "POST":
-        form = PreviewForm(project, request.POST)
-        apply = ApplyForm(project, auto_id="apply_%s", initial={"rule": form["rule"].value()})
-        if _is_usable(form):
+        if apply is None or "rule" not in apply.errors:
+            form = PreviewForm(project, request.POST)
+        if form.is_bound and _is_usable(form):
             preview = _preview(db, project.pk, compiled(form.rows))
     context = {
         **model_admin.admin_site.each_context(request),
@@ -164,6 +203,8 @@ def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) 
         "form": form,
         "apply": apply,
         "preview": preview,
+        "to_apply": form.rows if preview and form.is_stored else (),
+        "previewed": _digest_of(form.rows) if preview else "",
         "newest": NEWEST,
         "requested": with_zone(_("Requested")),
         "runs": with_people(MaskingRun.objects.filter(project=project), "requested_by").order_by("-pk")[:RUNS],
@@ -180,10 +221,7 @@ def try_rules(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) -> 
     text = request.POST.get("text", "")
     errors, trials = [], []
     if not edited.is_valid():
-        errors = [
-            *edited.non_form_errors(),
-            *(error for row in edited.forms for found in row.errors.values() for error in found),
-        ]
+        errors = [*edited.non_form_errors(), *(fault for row in edited.forms for fault in row.faults())]
     elif len(text) > LONGEST_TEXT:
         errors = [_("The text may have %(count)s characters.") % {"count": f"{LONGEST_TEXT:,}"}]
     else:
@@ -244,6 +282,11 @@ def _is_usable(form: RulesForm) -> bool:
         form.add_error("rule", ValidationError(str(error)))
         return False
     return True
+
+
+def _digest_of(rows: tuple[RuleRow, ...]) -> str:
+    """Return what tells whether rules are those of a preview."""
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _apply(model_admin: RoleAdmin, request: HttpRequest, form: RulesForm) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -37,6 +38,14 @@ def owner(project: Project) -> Client:
 @pytest.fixture
 def page(project: Project) -> str:
     return f"/admin/traces_app/maskingrun/{project.pk}/"
+
+
+def applied(client: Client, page: str) -> dict[str, str]:
+    """Return what the page sends to apply the rule that it has previewed."""
+    content = html_of(client.post(page, {"rule": "staff", "preview": "yes"}))
+    (previewed,) = re.findall(r'name="previewed" value="(\w+)"', content)
+    assert '<input type="hidden" name="rule" value="staff">' in content
+    return {**APPLIED, "previewed": previewed}
 
 
 def said(text: str, number: int = 0) -> dict[str, Any]:
@@ -89,6 +98,21 @@ def test_bad_choices_are_named(owner: Client, project: Project, page: str, field
     assert not MaskingRun.objects.exists()
 
 
+def test_what_was_previewed_is_applied(owner: Client, project: Project, page: str) -> None:
+    save_rule(project, "staff", "pattern", r"EMP-\d{6}")
+    assert "Preview stored rules first" in text_of(owner.get(page))
+    save_rule(project, "other", "pattern", r"NR-\d{3}")
+    assert 'name="sure"' not in html_of(owner.post(page, TRIED))
+    fields = applied(owner, page)
+    save_rule(project, "staff", "pattern", r"EMP-\d{7}")
+    for sent in (APPLIED, fields, {**fields, "rule": ""}):
+        assert "These rules were not previewed as they are now." in text_of(owner.post(page, sent))
+    assert not MaskingRun.objects.exists()
+    assert owner.post(page, applied(owner, page)).status_code == 302
+    assert MaskingRun.objects.get().rules == [["staff", "pattern", r"EMP-\d{7}"]]
+    assert 'aria-current="true">Projects</a>' in html_of(owner.get(page))
+
+
 def edited(text: str, *rules: dict[str, Any]) -> dict[str, Any]:
     """Return the form of a project as its page sends it, with these rules and a text to try them on."""
     rows = {
@@ -115,7 +139,9 @@ def test_edited_rules_are_tried_on_a_text_and_not_stored(owner: Client, project:
     assert "It is stored as nothing is removed" in tried(text, {**rule, "enabled": ""})
     place = {"name": "name", "kind": "path", "value": "args.customer.name", "when": "store", "enabled": "on"}
     assert '"name": " [redacted] "' in tried('{"args": {"customer": {"name": "安娜"}}}', place)
-    assert "Not a pattern of RE2" in tried(text, {**rule, "value": "(?=x)"})
+    assert "staff, Value: Not a pattern of RE2" in tried(text, {**rule, "value": "(?=x)"})
+    assert "Rule 2, Kind: This field is required." in tried(text, rule, {**new, "name": "", "kind": ""})
+    assert "A viewer reads Rule 2 1 staff 1 <b>" in tried(text, rule, {**new, "name": ""})
     assert "The text may have 50,000 characters." in tried("x" * 50_001, rule)
     assert "<b>NR" not in html_of(owner.post(f"{page}try/", edited(text)))
     assert list(project.masking_rules.values_list("name", "value")) == [("staff", r"EMP-\d{6}")]
@@ -126,8 +152,8 @@ def test_edited_rules_are_tried_on_a_text_and_not_stored(owner: Client, project:
 def test_rules_are_applied_in_the_background(owner: Client, project: Project, page: str) -> None:
     store(project, said("by EMP-471193"), title="of EMP-471194")
     save_rule(project, "staff", "pattern", r"EMP-\d{6}")
-    assert "will be applied in the background" in text_of(owner.post(page, APPLIED, follow=True))
-    assert "being applied to this project already" in text_of(owner.post(page, APPLIED))
+    assert "will be applied in the background" in text_of(owner.post(page, applied(owner, page), follow=True))
+    assert "being applied to this project already" in text_of(owner.post(page, applied(owner, page)))
     assert "waiting" in text_of(owner.get(page))
     assert "EMP-" in Message.objects.get().content
 
@@ -152,7 +178,7 @@ def test_rules_are_applied_in_the_background(owner: Client, project: Project, pa
 def test_rule_that_is_no_longer_allowed_ends_its_run(owner: Client, project: Project, page: str, settings: Any) -> None:
     settings.TRACESITE_MASKING_FUNCTIONS = ["os.path.basename"]
     save_rule(project, "staff", "function", "os.path.basename")
-    owner.post(page, APPLIED)
+    owner.post(page, applied(owner, page))
     settings.TRACESITE_MASKING_FUNCTIONS = []
     compiled.cache_clear()  # of another process
     assert continue_runs(primary).finished == 1
