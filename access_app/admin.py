@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
@@ -45,8 +46,9 @@ from .models import (
 from .moments import ago
 from .project_words import words_of_retention, words_of_sampling
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
-from .roles import access, grant_role, is_owned, record_role
+from .roles import ROLE_WORDS, access, grant_role, is_owned, record_role, suggested_groups, suggested_users
 from .shares_field import SharesField
+from .suggestions import SuggestingInput
 from .visibility import visible_to
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class ProjectForm(ProjectModelForm):
 class TypedName(NameField):
     """A user or group, whose name is typed in: owners of a project need not see the names of all."""
 
-    widget = forms.TextInput
+    widget = SuggestingInput
     default_error_messages: ClassVar = {"invalid_choice": gettext_lazy("There is no user or group with this name.")}
 
 
@@ -110,16 +112,29 @@ class OfProject:
                 self.add_error(None, error)
 
 
+class ShownName(forms.Widget):
+    """A name as text."""
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        return format_html("<bdi>{}</bdi>", "" if value is None else value)
+
+
 class MembershipForm(OfProject, MembershipModelForm):
+    """A member of a project. Who it is stays, because the role of somebody else is another one."""
+
     class Meta:
         model = Membership
         fields = ("user", "group", "role")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, field in self.fields.items():
-            if isinstance(field, TypedName):
-                self.initial[name] = getattr(self.instance, name)
+        if self.instance.pk is None:
+            return
+        for name in ("user", "group"):
+            self.fields[name] = forms.Field(
+                label=self.fields[name].label, required=False, disabled=True, widget=ShownName
+            )
+            self.initial[name] = getattr(self.instance, name)
 
 
 class OfOwners:
@@ -195,6 +210,14 @@ class MembersTable(OfOwners, Members):
         formset.needs_owners = not request.user.is_superuser
         return formset
 
+    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Return the field with roles in one word, which a phone has room for; the notes say what they may do."""
+        kwargs["choices"] = [("", "---------"), *ROLE_WORDS.items()]
+        return super().formfield_for_choice_field(db_field, request, **kwargs)
+
+    def notes(self) -> str:
+        return " · ".join(str(label) for label in Role.labels)
+
 
 class MembershipInline(MembersTable):
     """Members of a project, shown to its owners."""
@@ -224,6 +247,14 @@ class MembershipInline(MembersTable):
             )
             field.widget.attrs["aria-label"] = str(field.label)
         return field
+
+    def get_formset(self, request: HttpRequest, obj: Project | None = None, **kwargs: Any) -> Any:
+        formset = super().get_formset(request, obj, **kwargs)
+        for name, suggest in (("user", suggested_users), ("group", suggested_groups)):
+            field = formset.form.base_fields.get(name)
+            if obj is not None and isinstance(field, TypedName):
+                field.widget.suggest = partial(suggest, access(request), obj)
+        return formset
 
 
 class MaskingRuleForm(OfProject, MaskingRuleModelForm):

@@ -58,6 +58,7 @@ class KeyForm(ApiKeyModelForm):
     # The field of the model says which item is wrong by its number, and not why.
     allowed_networks = SimpleArrayField(
         forms.CharField(required=False),
+        widget=forms.TextInput({"class": "vTextField"}),
         label=gettext_lazy("Allowed networks"),
         required=False,
         help_text=ApiKey._meta.get_field("allowed_networks").help_text,
@@ -114,7 +115,7 @@ class NewKeyForm(OnceForm, KeyForm):
         today = timezone.localdate()
         widget = self.fields["expires_on"].widget
         widget.attrs["min"] = today.isoformat()
-        widget.suggestions = [
+        widget.suggest = lambda: [
             (
                 (today + dt.timedelta(days)).isoformat(),
                 ngettext("%(count)d day", "%(count)d days", days) % {"count": days},

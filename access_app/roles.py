@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.db.models import Q
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
 from rest_framework.request import Request
 
 from access_app.db import PEOPLE_ARE_HERE, primary
@@ -16,7 +18,16 @@ from access_app.db import PEOPLE_ARE_HERE, primary
 from .audit.record import record
 from .audit.trail import Actor, actor_of, note_readable
 from .models import AuditAction, Membership, Project, Role
-from .visibility import ALL_PROJECTS, ProjectScope
+from .suggestions import MOST_SUGGESTED, Suggestion
+from .visibility import ALL_PROJECTS, ProjectScope, visible_to
+
+ROLE_WORDS: Final[Mapping[Role, Any]] = {
+    Role.VIEWER: gettext_lazy("viewer"),
+    Role.ANALYST: gettext_lazy("analyst"),
+    Role.EDITOR: gettext_lazy("editor"),
+    Role.OWNER: gettext_lazy("owner"),
+}
+"""In one word."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,24 @@ def people_of(access: Access) -> frozenset[int] | None:
     groups = {group for _user, group in members if group is not None}
     of_groups = get_user_model().objects.filter(Q(groups__in=groups) | Q(is_superuser=True))
     return frozenset({*users, *of_groups.values_list("pk", flat=True)})
+
+
+def suggested_users(known: Access, project: Project) -> list[Suggestion]:
+    """Return the names of active users whom a login may know of and who have no role of their own in a project, a few queries."""
+    members = project.memberships.exclude(user=None).values_list("user_id", flat=True)
+    users = get_user_model().objects.filter(is_active=True).exclude(pk__in=list(members))
+    if (people := people_of(known)) is not None:
+        users = users.filter(pk__in=people)
+    return [(user.username, user.get_full_name()) for user in users.order_by("username")[:MOST_SUGGESTED]]
+
+
+def suggested_groups(known: Access, project: Project) -> list[Suggestion]:
+    """Return the names of groups with a role in another project of a login, but none in this one."""
+    of_projects = known.scope(Role.VIEWER)
+    groups = visible_to(Membership.objects.exclude(group=None), of_projects).values_list("group_id", flat=True)
+    members = project.memberships.exclude(group=None).values_list("group_id", flat=True)
+    found = Group.objects.filter(pk__in=set(groups).difference(members)).order_by("name")
+    return [(name, "") for name in found.values_list("name", flat=True)[:MOST_SUGGESTED]]
 
 
 @primary.atomic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from django import forms
@@ -17,12 +17,13 @@ Suggestion = tuple[str, str]
 
 
 class SuggestingInput(forms.TextInput):
-    suggestions: Sequence[Suggestion] = ()
+    suggest: Callable[[], Sequence[Suggestion]] = staticmethod(tuple)
+    """Called when the field is rendered, because pages make forms without showing them."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         listed = f"{name}-suggestions"
         field = super().render(name, value, {**(attrs or {}), "list": listed}, renderer)
-        return format_html("{}{}", field, datalist(listed, self.suggestions))
+        return format_html("{}{}", field, datalist(listed, self.suggest()))
 
 
 def datalist(key: str, suggestions: Sequence[Suggestion]) -> SafeString:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -25,7 +25,7 @@ from access_app.audit.trail import actor_of
 from .admin import MembersTable, OfProject, RolesFormSet, record_members, with_words
 from .models import AuthenticatorApp, Membership, Project, Role
 from .moments import ago
-from .roles import access
+from .roles import ROLE_WORDS, access
 from .two_factor import remove
 from .visibility import visible_to
 
@@ -37,13 +37,6 @@ else:  # not generic at run time
     Users, Groups, RoleModelForm = UserAdmin, GroupAdmin, forms.ModelForm
 
 LISTED = 5
-_ROLES: Mapping[Role, Any] = {
-    Role.VIEWER: gettext_lazy("viewer"),
-    Role.ANALYST: gettext_lazy("analyst"),
-    Role.EDITOR: gettext_lazy("editor"),
-    Role.OWNER: gettext_lazy("owner"),
-}
-"""In one word."""
 
 
 class NamedRoles(RolesFormSet):
@@ -316,7 +309,7 @@ def _words_of_roles(holder: User | Group, *, of_groups: bool = False) -> list[st
             continue
         if project not in highest or role in highest[project].and_above:
             highest[project] = role
-    return [f"{project}: {_ROLES[role]}" for project, role in highest.items()]
+    return [f"{project}: {ROLE_WORDS[role]}" for project, role in highest.items()]
 
 
 def _first(words: list[str], between: str = " · ") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -18,6 +19,7 @@ from pytest_django import DjangoAssertNumQueries
 from access_app.models import ApiKey, Membership, Project, Role
 from access_app.roles import access_of, grant_role, revoke_role
 from access_app.visibility import ALL_PROJECTS, ProjectScope
+from tests.admin_pages import statements_of
 
 PLAIN = pytest.mark.urls("tests.access_app.urls")
 WHO, RESTORE = "/api/who/", "/api/restore/"
@@ -188,7 +190,7 @@ def test_owner_types_names_of_members(login: Callable[[User], Client], staff: Us
     own = Membership.objects.get()
 
     page = client.get(url).content.decode()
-    assert f'value="{staff.username}"' in page
+    assert f"<bdi>{staff.username}</bdi>" in page
     assert "evelyn" not in page
     assert "readers" not in page
 
@@ -211,11 +213,38 @@ def test_owner_types_names_of_members(login: Callable[[User], Client], staff: Us
     assert client.post(url, {**fields, "memberships-1-user": "evelyn"}).status_code == 302
     assert access_of(User.objects.get(username="evelyn")).allows(Role.ANALYST, project.pk)
     assert Membership.objects.filter(pk=own.pk, user=staff, role="owner").exists()
+    # Who has a saved role stays.
     added = Membership.objects.exclude(pk=own.pk).get()
     fields |= {"memberships-INITIAL_FORMS": 2, "memberships-1-id": added.pk, "memberships-1-project": project.pk}
-    assert client.post(url, {**fields, "memberships-1-group": "readers"}).status_code == 302
-    added.refresh_from_db()
-    assert (added.user, str(added.group)) == (None, "readers")
+    assert (
+        client.post(url, {**fields, "memberships-1-group": "readers", "memberships-1-role": "editor"}).status_code
+        == 302
+    )
+    assert Membership.objects.filter(pk=added.pk, user__username="evelyn", group=None, role="editor").exists()
+
+
+def test_owner_gets_names_suggested_of_people_in_own_projects(
+    login: Callable[[User], Client], staff: User, project: Project, stranger: Project
+) -> None:
+    grant_role(project, staff, Role.OWNER)
+    grant_role(stranger, staff, Role.VIEWER)
+    grant_role(stranger, User.objects.create_user("evelyn", first_name="Eve", last_name="<b>"), Role.VIEWER)
+    grant_role(stranger, Group.objects.create(name="readers"), Role.VIEWER)
+    Group.objects.create(name="foreign")
+    url = f"/admin/access_app/project/{project.pk}/change/"
+
+    def suggested(name: str) -> str:
+        lists = set(re.findall(rf'<datalist id="memberships-\w+-{name}-suggestions">(.*?)</datalist>', page))
+        assert len(lists) == 1
+        return lists.pop()
+
+    page = login(staff).get(url).content.decode()
+    assert suggested("user") == '<option value="evelyn">Eve &lt;b&gt;</option>'
+    assert suggested("group") == '<option value="readers"></option>'
+    few = len(statements_of(login(staff), url))
+    for number in range(9):
+        grant_role(project, User.objects.create_user(f"user{number}"), Role.VIEWER)
+    assert len(statements_of(login(staff), url)) == few
 
 
 def members_of(project: Project, *rows: dict[str, Any]) -> dict[str, Any]:
@@ -263,10 +292,7 @@ def test_last_owner_cannot_leave_a_project(
     heir = {"user": "evelyn", "role": "owner"}
     assert login(staff).post(url, members_of(project, {**row, "DELETE": "on"}, heir)).status_code == 302
     assert access_of(User.objects.get(pk=evelyn.pk)).allows(Role.OWNER, project.pk)
-    left = [
-        {"id": one.pk, "user": one.user_id or "", "group": one.group_id or "", "role": "owner", "DELETE": "on"}
-        for one in Membership.objects.all()
-    ]
+    left = [{"id": one.pk, "role": "owner", "DELETE": "on"} for one in Membership.objects.all()]
     assert login(superuser).post(url, members_of(project, *left)).status_code == 302
     assert not Membership.objects.exists()
 
