@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django import forms
@@ -27,7 +27,9 @@ class SharesTable(forms.Widget):
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         """Render the lines with the templates of the pages, which the renderer of forms of other projects does not know."""
         lines = _lines_of(value) if isinstance(value, Mapping) else list(value or ())
-        context = {"name": name, "id": (attrs or {}).get("id", name), "lines": [*lines, *[("", "")] * EMPTY_LINES]}
+        _shares, errors = _read(lines)
+        rows = [(tool, share, number in errors) for number, (tool, share) in enumerate(lines)]
+        context = {"name": name, "id": (attrs or {}).get("id", name), "rows": [*rows, *[("", "", False)] * EMPTY_LINES]}
         return render_to_string("admin/access_app/shares.html", context)
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> list[Line]:
@@ -45,20 +47,9 @@ class SharesField(forms.Field):
 
     def to_python(self, value: Any) -> dict[str, float]:
         """Return the shares by tool. Raise ValidationError for each line that is none."""
-        found: dict[str, float] = {}
-        errors = []
-        for tool, share in value or ():
-            if not tool:
-                errors.append(_("A share of %(share)s needs the name of a tool.") % {"share": share})
-            elif tool in found:
-                errors.append(_("“%(tool)s” is there twice.") % {"tool": tool})
-            try:
-                found[tool] = float(share)
-                check_shares({tool or "-": found[tool]})
-            except (ValueError, ValidationError):
-                errors.append(_("“%(tool)s” needs a share from 0 to 1, such as 0.1.") % {"tool": tool})
+        found, errors = _read(value or ())
         if errors:
-            raise ValidationError(errors)
+            raise ValidationError([error for of_line in errors.values() for error in of_line])
         return found
 
     def has_changed(self, initial: Any, data: Any) -> bool:
@@ -67,3 +58,23 @@ class SharesField(forms.Field):
 
 def _lines_of(shares: Mapping[str, float]) -> list[Line]:
     return [(tool, f"{share:.12g}") for tool, share in shares.items()]
+
+
+def _read(lines: Sequence[Line]) -> tuple[dict[str, float], dict[int, list[str]]]:
+    """Return the shares by tool, and the errors by number of the line."""
+    found: dict[str, float] = {}
+    errors: dict[int, list[str]] = {}
+    for number, (tool, share) in enumerate(lines):
+        faults = []
+        if not tool:
+            faults.append(_("A share of %(share)s needs the name of a tool.") % {"share": share})
+        elif tool in found:
+            faults.append(_("“%(tool)s” is there twice.") % {"tool": tool})
+        try:
+            found[tool] = float(share)
+            check_shares({tool or "-": found[tool]})
+        except (ValueError, ValidationError):
+            faults.append(_("“%(tool)s” needs a share from 0 to 1, such as 0.1.") % {"tool": tool})
+        if faults:
+            errors[number] = faults
+    return found, errors

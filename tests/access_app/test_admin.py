@@ -352,7 +352,9 @@ def test_project_form_names_the_line_that_is_no_share(
     page = admin.post(f"{PROJECTS}{project.pk}/change/", sampled(**shares(("search", "0.1"), line)))
     assert set(page.context["adminform"].form.errors) == {"sampling_tools"}
     assert error in page.context["adminform"].form.errors["sampling_tools"][0]
-    assert 'name="sampling_tools_tool" value="search"' in page.content.decode()
+    lines = re.findall(r"<tr>(.*?)</tr>", page.content.decode().partition('<table class="shares">')[2], re.DOTALL)[1:5]
+    assert ['aria-invalid="true"' in one for one in lines] == [False, True, False, False]
+    assert 'name="sampling_tools_tool" value="search"' in lines[0]
     project.refresh_from_db()
     assert project.sampling() is None
 

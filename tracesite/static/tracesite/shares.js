@@ -8,6 +8,7 @@ document.addEventListener("input", ({ target }) => {
     for (const input of added.querySelectorAll("input")) {
       input.value = "";
       input.removeAttribute("id");
+      input.removeAttribute("aria-invalid");
     }
     row.after(added);
   }
