@@ -11,7 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -291,7 +291,7 @@ class ProjectAdmin(RoleAdmin):
     change_role = Role.OWNER
     form = ProjectForm
     inlines = (MembershipInline, MaskingRuleInline)
-    list_display = ("slug", "name", "kept", "created")
+    list_display = ("title", "members", "kept", "created")
     empty_value_display = "—"
     search_fields = ("slug", "name")
     fieldsets = (
@@ -341,6 +341,23 @@ class ProjectAdmin(RoleAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         # A changed slug would break clients, because requests name the project by it.
         return ("created_at", "encryption") if obj is None else ("slug", "created_at", "encryption")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
+        """Return the projects with the number of their members, which only owners see."""
+        members = visible_to(Membership.objects.order_by(), access(request).scope(Role.OWNER))
+        counted = members.filter(project=OuterRef("pk")).values("project").annotate(number=models.Count("pk"))
+        return super().get_queryset(request).annotate(member_count=Subquery(counted.values("number")))
+
+    @admin.display(description=gettext_lazy("name"), ordering="slug")
+    def title(self, project: Project) -> str | SafeString:
+        if not project.name:
+            return project.slug
+        return format_html('<bdi>{}</bdi> <span class="quiet">{}</span>', project.name, project.slug)
+
+    @admin.display(description=gettext_lazy("members"), ordering="member_count")
+    def members(self, project: Project) -> int | None:
+        """Return the number of users and groups with a role."""
+        return project.member_count  # type: ignore[attr-defined,no-any-return]  # annotated above
 
     @admin.display(description=gettext_lazy("retention"))
     def kept(self, project: Project) -> str:

@@ -334,6 +334,27 @@ def test_project_form_invalid_share_is_refused_at_its_field(
     assert project.sampling() is None
 
 
+def test_list_of_projects_has_names_and_numbers_of_members(
+    login: Callable[[User], Client], superuser: User, staff: User, project: Project, stranger: Project
+) -> None:
+    Project.objects.filter(pk=project.pk).update(name="<Support>")
+    grant_role(project, staff, Role.VIEWER)
+    grant_role(project, Group.objects.create(name="readers"), Role.VIEWER)
+    grant_role(stranger, staff, Role.OWNER)
+
+    def rows(user: User) -> dict[str, str]:
+        page = login(user).get(PROJECTS).content.decode()
+        titles = re.findall(r'field-title"><a href="[^"]*">(.*?)</a></th>', page)
+        return dict(zip(titles, re.findall(r'field-members">(.*?)</td>', page), strict=True))
+
+    title = '<bdi>&lt;Support&gt;</bdi> <span class="quiet">owner</span>'
+    assert rows(superuser) == {title: "2", "stranger": "1"}
+    assert rows(staff) == {title: "—", "stranger": "1"}
+    few = len(statements_of(login(superuser), PROJECTS))
+    Project.objects.bulk_create(Project(slug=f"p{number}") for number in range(9))
+    assert len(statements_of(login(superuser), PROJECTS)) == few
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
