@@ -206,7 +206,7 @@ class MembersTable(OfOwners, Members):
     formset = RolesFormSet
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        formset = super().get_formset(request, obj, **kwargs)
+        formset: Any = super().get_formset(request, obj, **kwargs)
         formset.needs_owners = not request.user.is_superuser
         return formset
 
@@ -260,7 +260,7 @@ class MembershipInline(MembersTable):
 class MaskingRuleForm(OfProject, MaskingRuleModelForm):
     class Meta:
         model = MaskingRule
-        fields = ("name", "kind", "value", "when", "enabled")
+        fields: ClassVar[tuple[str, ...]] = ("name", "kind", "value", "when", "enabled")
         error_messages: ClassVar = {
             "name": {
                 "invalid": gettext_lazy(
@@ -346,7 +346,8 @@ class ProjectAdmin(RoleAdmin):
         """Return the projects with the number of their members, which only owners see."""
         members = visible_to(Membership.objects.order_by(), access(request).scope(Role.OWNER))
         counted = members.filter(project=OuterRef("pk")).values("project").annotate(number=models.Count("pk"))
-        return super().get_queryset(request).annotate(member_count=Subquery(counted.values("number")))
+        projects: QuerySet[Project] = super().get_queryset(request)
+        return projects.annotate(member_count=Subquery(counted.values("number")))
 
     @admin.display(description=gettext_lazy("name"), ordering="slug")
     def title(self, project: Project) -> str | SafeString:

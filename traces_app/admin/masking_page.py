@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin, messages
@@ -84,7 +84,7 @@ class TriedRuleForm(MaskingRuleForm):
     name = forms.CharField(required=False, max_length=64)
 
     class Meta(MaskingRuleForm.Meta):
-        fields = ("kind", "value", "when", "enabled")
+        fields: ClassVar[tuple[str, ...]] = ("kind", "value", "when", "enabled")
         """Without the name, so that it is not checked as one that is stored."""
 
     def clean_name(self) -> str:
