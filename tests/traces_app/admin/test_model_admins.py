@@ -1205,3 +1205,17 @@ def test_purging_needs_access(client: Client, project: Project) -> None:
     assert client.post(f"{SESSIONS}trash/", chosen).status_code == 403
     assert client.post(f"{SESSIONS}{session}/purge/", {"post": "yes"}).status_code == 403
     assert Session.with_deleted.count() == 1
+
+
+@pytest.mark.usefixtures("run")
+def test_page_of_a_project_suggests_its_tools(staff: Client, project: Project, stranger: Project) -> None:
+    Tool.objects.create(project=stranger, name="of a stranger")
+    page = f"/admin/access_app/project/{project.pk}/change/"
+    before = list(Tool.objects.filter(project=project).order_by("name").values_list("name", flat=True))
+    assert before
+    few = len(statements_of(staff, page))
+    Tool.objects.bulk_create(Tool(project=project, name=name) for name in ("~ <b>", "~" * 201))
+    suggested = html_of(staff.get(page)).partition('<datalist id="tool-names">')[2].partition("</datalist>")[0]
+    assert re.findall('value="(.*?)"', suggested) == [*before, "~ &lt;b&gt;"]
+    assert len(statements_of(staff, page)) == few
+    assert 'value="" list="tool-names"' in html_of(staff.get(page))

@@ -1,0 +1,1 @@
+"""Template tags of pages whose admins know no traces."""
