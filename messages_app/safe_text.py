@@ -222,6 +222,11 @@ def tokens_by_kind(input_tokens: int, output_tokens: int) -> str:
     return _("%(input)s in, %(output)s out") % {"input": f"{input_tokens:,}", "output": f"{output_tokens:,}"}
 
 
+def tokens_as_counted(input_tokens: int, output_tokens: int) -> str:
+    """Return stored sums in words, which have the input as its producer counts it: see docs/cost.md."""
+    return f"{tokens_by_kind(input_tokens, output_tokens)} ({_('without those cached beside the input')})"
+
+
 def tokens_with_cached(input_tokens: int, cached_tokens: int, output_tokens: int) -> str:
     """Format tokens without their sum, of which some were read from a cache: "711 in, 12,000 cached, 164 out"."""
     counts = {"input": f"{input_tokens:,}", "cached": f"{cached_tokens:,}", "output": f"{output_tokens:,}"}

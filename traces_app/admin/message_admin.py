@@ -40,7 +40,7 @@ from messages_app.safe_text import (
     listed_duration,
     moment,
     one_line,
-    tokens_by_kind,
+    tokens_as_counted,
     total_cost,
     visible,
 )
@@ -390,7 +390,7 @@ class MessageAdmin(KeysetAdmin):
         total = row.input_tokens + row.output_tokens
         if not total:
             return None
-        title = tokens_by_kind(row.input_tokens, row.output_tokens)
+        title = tokens_as_counted(row.input_tokens, row.output_tokens)
         return format_html('<span title="{}">{}</span>', title, f"{total:,}")
 
     @admin.display(description=gettext_lazy("input tokens"), empty_value="")

@@ -101,7 +101,7 @@ def test_figures_lead_to_their_rows(staff: Client) -> None:
     lists = {text: len(rows_of(staff.get(url))) for url, text in figures if "role=assistant" in url}
     assert (lists["Failed runs"], lists["Waiting for a person"], lists["Running now"]) == (2, 1, 1)
     text = text_of(page)
-    assert "52 Tokens 37 in 15 out" in text
+    assert "52 Tokens 37 in 15 out · without those cached beside the input" in text
     assert "— Cost unknown for 2 requests" in text
     for counted in ("Failed runs 2", "Waiting for a person 1", "Running now 1"):
         assert counted in text
