@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 from django.db.models import QuerySet
 
@@ -17,7 +18,7 @@ from access_app.visibility import ProjectScope, visible_to
 from messages_app.sql.batch import LIST_MS
 from traces_app.models import Tool
 from traces_app.queries.change_point import LEAST_CALLS, ChangePoint, Point, change_point
-from traces_app.queries.first_changed import Between, Measure, first_changed
+from traces_app.queries.first_changed import Between, Found, Measure, first_changed
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Statistics, ToolFigures, statistics_in
 
 from .periods import Period
@@ -59,6 +60,25 @@ class Compared:
         return {begin: steps[begin] for steps in both for begin in sorted(steps)}
 
 
+class Failed(NamedTuple):
+    """How many of the finished calls failed."""
+
+    errors: int
+    finished: int
+
+    @classmethod
+    def of(cls, figures: Iterable[Figures]) -> Failed:
+        some = list(figures)
+        return cls(sum(one.errors for one in some), sum(one.calls - one.pending for one in some))
+
+    def plus(self, other: Failed) -> Failed:
+        return Failed(self.errors + other.errors, self.finished + other.finished)
+
+    def minus(self, other: Failed) -> Failed:
+        """Return the rest, which is not below 0 if calls ended between the reading of both."""
+        return Failed(max(self.errors - other.errors, 0), max(self.finished - other.finished, 0))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolRow:
     """A tool with its figures, and those of the period before if there is one."""
@@ -73,6 +93,8 @@ class ToolRow:
     """The lists of its calls and of the failed ones."""
     since: Mapping[Measure, datetime] = field(default_factory=dict)
     """When what changed began to, if `with_times` found it."""
+    failed_since: tuple[Failed, Failed] | None = None
+    """The failures of both periods before and after that time."""
 
     @property
     def calls_url(self) -> str:
@@ -123,6 +145,11 @@ class ToolRow:
     @property
     def finished_before(self) -> int:
         return self.before.calls - self.before.pending if self.before else 0
+
+    @property
+    def failed_around(self) -> tuple[Failed, Failed]:
+        """Return the failures before and after the tool began to fail more; of the periods if that is at no known time."""
+        return self.failed_since or (Failed.of([self.before] if self.before else []), Failed.of([self.figures]))
 
     @property
     def p95_change(self) -> float | None:
@@ -198,14 +225,36 @@ class ToolRow:
         ]
         return _growth(points) if self.is_slower else None
 
-    def changes(self, step: timedelta) -> list[Between]:
-        """Return the changes that the pages say the time of, between steps of this length."""
+    def split_failures(self, step: timedelta, boundary: datetime, found: Found | None) -> tuple[Failed, Failed]:
+        """Return the failures of both periods before and after the change of them, which `found` divides the calls in between of;
+        without it the change is at its step. Both periods meet at `boundary`.
+        """
+        change = self.failing
+        assert change, "it has a change"
+        whole = Failed.of([self.figures, *([self.before] if self.before else [])])
+        # Of a step of both periods `steps` has one part, so that side is what the other leaves.
+        is_earlier = (found.at if found else change.at) < boundary
+        if is_earlier:
+            last = change.last if found else change.at
+            side = Failed.of(figures for begin, figures in self.steps.items() if begin < last)
+            between = Failed(round(found.sum_before), found.calls_before) if found else Failed(0, 0)
+        else:
+            first = change.at + step if found else change.at
+            side = Failed.of(figures for begin, figures in self.steps.items() if begin >= first)
+            between = (
+                Failed(round(found.sum - found.sum_before), found.calls - found.calls_before) if found else Failed(0, 0)
+            )
+        side = side.plus(between)
+        return (side, whole.minus(side)) if is_earlier else (whole.minus(side), side)
+
+    def changes(self, step: timedelta, begin: datetime, end: datetime) -> list[Between]:
+        """Return the changes that the pages say the time of, between steps of this length from `begin` until `end`."""
         found = (
             (Measure.FAILURES, self.failing_weight, self.failing),
             (Measure.DURATION, self.slower_weight, self.slowing),
         )
         return [
-            Between(self.tool.pk, measure, change.last, change.at + step, change.middle)
+            Between(self.tool.pk, measure, max(change.last, begin), min(change.at + step, end), change.middle)
             for measure, weight, change in found
             if weight and change
         ]
@@ -284,25 +333,37 @@ def with_times(
     between. One query in each database that has some.
     """
     step = found.now.step
-    changes = [change for row in rows for change in row.changes(step)]
+    begin = (found.before or found.now).begin
+    changes = [change for row in rows for change in row.changes(step, begin, found.now.end)]
 
-    def times(db: Database, own: Sequence[Tool]) -> dict[tuple[int, Measure], datetime]:
+    def firsts_of(db: Database, own: Sequence[Tool]) -> dict[tuple[int, Measure], Found]:
         keys = {tool.pk for tool in own}
         here = [change for change in changes if change.tool_id in keys][:MOST_DATED]
         try:
             firsts = first_changed(db, here, which, at_most_ms=DATING_MS)
         except InvalidInput:
             return {}  # it took too long, and the steps are known
-        return {(change.tool_id, change.measure): at for change, at in zip(here, firsts, strict=True) if at is not None}
+        return {
+            (change.tool_id, change.measure): one for change, one in zip(here, firsts, strict=True) if one is not None
+        }
 
-    known: dict[tuple[int, Measure], datetime] = {}
-    for part in tools.each(times):
+    known: dict[tuple[int, Measure], Found] = {}
+    for part in tools.each(firsts_of):
         known |= part
-    since: dict[int, dict[Measure, datetime]] = {}
-    for change in changes:
-        key = (change.tool_id, change.measure)
-        since.setdefault(change.tool_id, {})[change.measure] = known.get(key, change.end - step)
-    return [replace(row, since=since.get(row.tool.pk, {})) for row in rows]
+
+    def timed(row: ToolRow) -> ToolRow:
+        points = {Measure.FAILURES: row.failing, Measure.DURATION: row.slowing}
+        since: dict[Measure, datetime] = {}
+        for change in row.changes(step, begin, found.now.end):
+            first, point = known.get((row.tool.pk, change.measure)), points[change.measure]
+            assert point, "it changed"
+            since[change.measure] = first.at if first else point.at
+        failed = None
+        if Measure.FAILURES in since:
+            failed = row.split_failures(step, found.now.begin, known.get((row.tool.pk, Measure.FAILURES)))
+        return replace(row, since=since, failed_since=failed)
+
+    return [timed(row) for row in rows]
 
 
 def by_change(rows: Iterable[ToolRow]) -> list[ToolRow]:

@@ -43,6 +43,18 @@ class Between(NamedTuple):
     """Halfway between the means before and after it."""
 
 
+class Found(NamedTuple):
+    """The first call after a change, and the calls in between that have the measure."""
+
+    at: datetime
+    calls_before: int
+    sum_before: float
+    calls: int
+    """Of all calls in between, with those before."""
+    sum: float
+    """Of their values; of failures it is how many failed."""
+
+
 _VALUE = f"""
     CASE WHEN measure = '{Measure.DURATION}' THEN ln(greatest(duration_ms, 1))
         WHEN status <> 'pending' THEN (status = 'error')::int END"""
@@ -50,8 +62,8 @@ _VALUE = f"""
 
 def first_changed(
     db: Database, changes: Sequence[Between], which: CallFilter, *, at_most_ms: int
-) -> list[datetime | None]:
-    """Return the time of the first call after each change; None for one with more than MOST_CALLS calls in between, or without any.
+) -> list[Found | None]:
+    """Return the first call after each change; None for one with more than MOST_CALLS calls in between, or without any.
 
     One query. Raise InvalidInput if it takes longer than `at_most_ms`.
     """
@@ -72,11 +84,12 @@ def first_changed(
                 ORDER BY call.id LIMIT {MOST_CALLS + 1}
             ) AS call
         ), distance AS (
-            SELECT number, id, calls,
-                sum(value - middle) OVER (PARTITION BY number ORDER BY id ROWS UNBOUNDED PRECEDING) - (value - middle) AS before
+            SELECT number, id, calls, middle, count(*) OVER earlier - 1 AS count_before, sum(value) OVER earlier - value AS sum_before,
+                count(*) OVER whole AS count, sum(value) OVER whole AS sum
             FROM call WHERE value IS NOT NULL
+            WINDOW whole AS (PARTITION BY number), earlier AS (PARTITION BY number ORDER BY id ROWS UNBOUNDED PRECEDING)
         )
-        SELECT DISTINCT ON (number) number, id FROM distance WHERE calls <= {MOST_CALLS} ORDER BY number, before, id"""
+        SELECT DISTINCT ON (number) number, id, count_before, sum_before, count, sum FROM distance WHERE calls <= {MOST_CALLS} ORDER BY number, sum_before - middle * count_before, id"""
     columns: list[Any] = [
         list(range(len(changes))),
         [change.tool_id for change in changes],
@@ -86,5 +99,5 @@ def first_changed(
         [change.middle for change in changes],
     ]
     (rows,) = fetch(db, [Query(sql=sql, parameters=[*columns, *values])], at_most_ms=at_most_ms)
-    found = {number: ids.created_at_of(call_id) for number, call_id in rows}
+    found = {number: Found(ids.created_at_of(call_id), *figures) for number, call_id, *figures in rows}
     return [found.get(number) for number in range(len(changes))]

@@ -38,13 +38,20 @@ def found(
     tool_id = Tool.objects.get().pk
     middle = {Measure.DURATION: MIDDLE, Measure.FAILURES: 0.5}
     changes = [Between(tool_id, measure, BEGIN, end, middle[measure]) for measure in measures]
-    return first_changed.first_changed(primary, changes, which, at_most_ms=1000)
+    return [one and one.at for one in first_changed.first_changed(primary, changes, which, at_most_ms=1000)]
 
 
 def test_first_slow_and_first_failed_call_are_found(project: Project) -> None:
     # One slow call before the change is an outlier, and one without a duration says nothing of it.
     record(project, [100, 100, 900, 100, 100, 100, None, 900, 900, 900, 100, 900])
     assert found(Measure.DURATION, Measure.FAILURES) == [BEGIN + 7 * MINUTE] * 2
+
+
+def test_calls_before_and_after_the_change_are_counted(project: Project) -> None:
+    record(project, [100, 900, 100, 100, 100, 100, 900, 900, 100, 900])
+    change = Between(Tool.objects.get().pk, Measure.FAILURES, BEGIN, BEGIN + 60 * MINUTE, 0.5)
+    (one,) = first_changed.first_changed(primary, [change], ALL_CALLS, at_most_ms=1000)
+    assert one == (BEGIN + 6 * MINUTE, 6, 1, 10, 4)
 
 
 def test_filter_leaves_out_calls_of_others(project: Project) -> None:
