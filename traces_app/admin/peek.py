@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from access_app.db import Database
 from access_app.request_database import database
@@ -56,6 +57,7 @@ def send_session_peek(model_admin: KeysetAdmin, request: HttpRequest, session_id
     db = database(request)
     session = _row(model_admin, request, session_id)
     of_session = db.rows(Message.objects).filter(session_id=session_id, role=Message.Role.ASSISTANT)
+    number, failed = of_session.count(), session.failure_count
     runs = read_listed(db, list(of_session.order_by("-pk").values_list("pk", flat=True)[:RUNS_SHOWN]))
     last = runs.get(session.last_run_id)
     context = {
@@ -65,7 +67,13 @@ def send_session_peek(model_admin: KeysetAdmin, request: HttpRequest, session_id
         "took": run_time(session, last.run if last else None),
         "priced": session,
         "tokens": words_of_tokens(tokens_of(db, session)),
-        "facts": [session.end_user],
+        "facts": [
+            ngettext("%(number)s run", "%(number)s runs", number) % {"number": f"{number:,}"} if number else "",
+            ngettext("%(number)s failed call", "%(number)s failed calls", failed) % {"number": f"{failed:,}"}
+            if failed
+            else "",
+            session.end_user,
+        ],
         "export_url": reverse("tracesite:session-export", args=[session.pk]),
         "runs_title": _("Newest runs"),
         "runs": [runs[key] for key in sorted(runs, reverse=True)],
