@@ -176,8 +176,8 @@ def test_rows_say_what_happened_after_each_snapshot(staff: Client, project: Proj
     assert SCRIPT not in html_of(page)
     for row in (
         "1 Done node 1 Thought 1. 00:00:01",
-        "2 Failed node 2 Thought 2. look: alert(1) no change 00:00:02",
-        "3 Running node 3 Thought 4. 1 changed 00:00:03",
+        "2 Failed node 2 Thought 2. look: alert(1) no change · 00:00:02",
+        "3 Running node 3 Thought 4. 1 changed · 00:00:03",
         # What is large is not counted, and nothing happened after it.
         "4 node 9 00:00:09",
     ):
