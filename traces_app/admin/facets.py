@@ -60,6 +60,8 @@ class Facet:
     parameter: str
     values: Sequence[tuple[str, str, int, str, bool]]
     """Value, label, rows, the list with only these or without this filter, and whether it is chosen."""
+    note: str = ""
+    """Of which rows these are, if they are not those of the sums."""
 
     @property
     def parts(self) -> Sequence[Sequence[tuple[str, str, int, str, bool]]]:
@@ -128,16 +130,19 @@ def _context(model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
     counts = {name: count for name, count in of_list.items() if name not in given}
     found, counting = _counted(model_admin, request, counts | {_SUMS: SUMS[model_admin.model]})
     values = dict(counting.found)
+    notes = {}
     for name in given:
         # The other values of a filter are those of the list without it.
         _wider, of_one = _counted(model_admin, request, {name: of_list[name]}, without=name)
         values |= of_one.found
+        if of_one.rows > of_one.most:
+            notes[name] = _("of the newest %(number)s") % {"number": f"{of_one.most:,}"}
     specs = {spec.parameter_name: spec for spec in found.bar_filters}
     return {
         "facets": [
             facet
             for name in of_list
-            if name in specs and (facet := _facet(found, specs[name], values.get(name, {}))).values
+            if name in specs and (facet := _facet(found, specs[name], values.get(name, {}), notes.get(name, ""))).values
         ],
         "sums": _in_words(counting, all_failed=_are_failed(request)),
         "names": [
@@ -146,7 +151,7 @@ def _context(model_admin: KeysetAdmin, request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts) -> Facet:
+def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts, note: str) -> Facet:
     name = spec.parameter_name
     words = spec.words if isinstance(spec, WordListFilter) else None
     if words is not None:
@@ -169,6 +174,7 @@ def _facet(found: KeysetChangeList, spec: BarFilter, counts: Counts) -> Facet:
             )
             for value in known
         ],
+        note=note,
     )
 
 

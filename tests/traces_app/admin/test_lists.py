@@ -192,6 +192,9 @@ def test_facets_sum_the_list_and_lead_to_it(
     assert 'href="?role=assistant" data-value="planner" aria-current="true"' in html
     monkeypatch.setattr(facets, "COUNTED_ROWS", 2)
     assert "the newest 2 · 1 failed" in text_of(staff.get(f"{MESSAGES}facets/?role=assistant"))
+    # One failed, but that is not the number of the facet, whose other values are of all runs.
+    words = text_of(staff.get(f"{MESSAGES}facets/?role=assistant&outcome=failed"))
+    assert words.startswith("1 in all") and "Outcome of the newest 2 " in words
     assert staff.get(f"{MESSAGES}facets/?outcome=odd").status_code == 204
 
 
@@ -256,11 +259,11 @@ def test_panel_of_a_session_has_its_newest_runs(staff: Client, project: Project,
     later = NOON + timedelta(hours=1)
     store(project, answer(external_id="a2", created_at=later, agent_steps=[]), external_id="dear")
     words = text_of(staff.get(f"{SESSIONS}{dear.pk}/peek/"))
-    assert words.startswith("Done") and "Why it failed" not in words
+    assert words.startswith("Done") and "Why it failed" not in words and "2 runs 1 failed call user-dear" in words
     assert "Newest runs Done dear Failed dear" in words
     asked = store(project, question(), external_id="asked", title="Only asked").id
     words = text_of(staff.get(f"{SESSIONS}{asked}/peek/"))
-    assert "Only asked" in words and "Newest runs" not in words
+    assert "Only asked" in words and "Newest runs" not in words and "0 runs" not in words
 
 
 def test_panel_of_a_call_has_its_values_and_run(staff: Client, runs: dict[str, str]) -> None:
