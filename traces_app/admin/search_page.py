@@ -109,8 +109,15 @@ def show_everything(model_admin: KeysetAdmin, request: HttpRequest) -> HttpRespo
         "not_searched": [one.title for one in lists if not one.has_filters],
         "was_stopped": any(one.was_stopped for one in lists),
         "words": single_words(query),
+        "any_time": _at_any_time(query, given),
     }
     return TemplateResponse(request, "admin/traces_app/search_page.html", context)
+
+
+def _at_any_time(query: str, given: Mapping[str, str]) -> str:
+    """Return the search without its period; empty if it has none."""
+    others = {name: value for name, value in given.items() if name not in parameters_of(CreatedFilter)}
+    return f"?{urlencode(_parameters(query, others))}" if others != dict(given) else ""
 
 
 def _admins() -> list[KeysetAdmin]:

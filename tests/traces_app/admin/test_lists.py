@@ -371,6 +371,9 @@ def test_search_page_says_what_can_be_typed_and_what_lacks_the_words(staff: Clie
     nothing = staff.get(url, {"q": "nowhere OR dear"})
     assert "Nothing found. All words must occur. Search for one of them: nowhere · dear" in text_of(nothing)
     assert "Sessions 1" in text_of(staff.get(f"{url}{links_of(nothing)['dear']}"))
+    assert "Search at any time" not in links_of(nothing)
+    today = staff.get(url, {"q": "dear", "created": "yesterday", "outcome": "failed"})
+    assert links_of(today)["Search at any time"] == "?q=dear&outcome=failed"
 
 
 def test_search_leads_to_all_that_it_found(
