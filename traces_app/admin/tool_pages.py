@@ -113,7 +113,7 @@ COLUMNS: Mapping[str, tuple[Any, Callable[[ToolRow], Any]]] = {
     "rate": (gettext_lazy("Failed"), lambda row: row.figures.error_rate),
     "p50": ("p50", lambda row: row.p50),
     "p95": ("p95", lambda row: row.p95),
-    "total": (gettext_lazy("Total time"), lambda row: row.figures.total_ms),
+    "total": (gettext_lazy("Total time"), lambda row: row.figures.total_ms if row.figures.timed_calls else None),
     "cost": (gettext_lazy("Cost"), lambda row: row.figures.cost),
 }
 """The columns by the name that `o` has for them, with their heading and what they are sorted by."""

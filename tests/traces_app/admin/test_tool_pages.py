@@ -111,7 +111,9 @@ def test_tool_page_groups_errors_and_finds_repeated_calls(staff: Client) -> None
 @pytest.mark.usefixtures("traces")
 def test_tool_page_tells_how_often_agents_corrected_themselves(staff: Client, project: Project) -> None:
     url = f"/admin/traces_app/tool/{Tool.objects.get(name='search').pk}/change/"
-    assert "Reflections No call has a reflection." in text_of(staff.get(url))
+    text = text_of(staff.get(url))
+    assert "No call has a reflection." in text and "No run repeated a call." not in text
+    assert "Reflections" not in text
     reflected = {**call("search", 5, "no such index"), "reflection": "Use the other index."}
     store(project, run("corrected", ago(minutes=9), reflected, call("search", 6)))
     page = staff.get(url)
