@@ -18,6 +18,8 @@ from access_app.mounting import base_path
 from access_app.rest import ApiView, extend_schema
 from traces_app.urls import urlpatterns
 
+_ADDRESS = "http://127.0.0.1:8000"
+"""Of the example, until the document is served."""
 _DESCRIPTION = """\
 Tracesite records what AI agents do: sessions, messages, steps, tool calls and their results.
 All paths begin with `/api/v1/`, and bodies are JSON in UTF-8.
@@ -156,7 +158,13 @@ class SchemaView(OpenToAll):
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
-        return Response(schema())
+        return Response(_with_address(schema(), request.build_absolute_uri(base_path()).rstrip("/")))
+
+
+def _with_address(document: dict[str, Any], address: str) -> dict[str, Any]:
+    """Return the document with the address under which it was asked for in its example."""
+    info = document["info"]
+    return {**document, "info": {**info, "description": info["description"].replace(_ADDRESS, address)}}
 
 
 def docs(request: HttpRequest) -> HttpResponse:

@@ -4,6 +4,9 @@
 const csrfToken = () => document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1];
 const root = document.getElementById("swagger-ui");
 
+// So that its keys scroll it, as they scroll a page.
+root.focus({ preventScroll: true });
+
 SwaggerUIBundle({
   url: root.dataset.schema,
   domNode: root,
