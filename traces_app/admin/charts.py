@@ -76,6 +76,11 @@ class Bar:
     cut: str = ""
     """The amount, if the bar is cut off at the top."""
 
+    @property
+    def is_cut_said_before(self) -> bool:
+        """Return whether there is room for the amount before the bar, beside the labels of the axis."""
+        return self.x - _CHARACTER * len(self.cut) > LEFT
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:

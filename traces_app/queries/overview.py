@@ -100,10 +100,12 @@ class Totals:
     unknown_count: int = 0
     """Requests whose cost is unknown."""
     open_runs: int = 0
+    is_over: bool = False
+    """Whether the time is over; runs that began in it may go on."""
 
     @property
     def goes_on(self) -> bool:
-        return self.open_runs > 0
+        return self.open_runs > 0 and not self.is_over
 
     @property
     def tokens(self) -> int:
@@ -211,7 +213,8 @@ def steps(period: Period, width: Width) -> list[tuple[datetime, datetime]]:
 
 def total_of(period: Period, buckets: list[Totals]) -> Totals:
     """Return the sum over all buckets."""
-    total = Totals(begin=period.begin, end=period.end)
+    is_over = not period.is_open and period.end <= timezone.now()
+    total = Totals(begin=period.begin, end=period.end, is_over=is_over)
     for bucket in buckets:
         total.add(bucket)
     return total

@@ -70,6 +70,9 @@ def test_one_large_value_is_cut_and_named() -> None:
     assert [bar.cut for bar in chart.bars if bar.cut] == ["90"]
     assert chart.bars[10].parts[0].y == TOP
     assert chart.bars[1].parts[0].height == 46
+    # Its amount stands before it where the labels of the axis leave room.
+    assert chart.bars[10].is_cut_said_before
+    assert not drawn([2, 9000, *[1] * 12]).bars[1].is_cut_said_before
 
 
 def test_times_are_labelled_where_they_are_round_in_the_zone_of_the_reader() -> None:

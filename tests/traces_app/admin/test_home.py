@@ -241,6 +241,12 @@ def test_request_that_runs_makes_no_cost_unknown(staff: Client, project: Project
     assert shown() == ("$2.00 so far", "$2.00", "$4.00 so far", "2 in all · $4.00 so far")
     text = text_of(staff.get(HOME))
     assert "$4.00 so far Cost" in text
+    # A time that is over has no cost so far, but a run that began in it may go on.
+    times = {
+        "created_after": f"{ago(minutes=30):%Y-%m-%dT%H:%M:%SZ}",
+        "created_before": f"{ago(minutes=2):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    assert "$4.00 Cost 1 run goes on" in text_of(staff.get(HOME, times))
     assert "unknown" not in text
     store(project, {**open_run, "is_completed": True, "completed_at": ago(minutes=1)}, external_id="a")
     assert shown() == ("≥ $2.00", "$2.00", "≥ $4.00", "2 in all · ≥ $4.00")
