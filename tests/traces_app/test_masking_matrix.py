@@ -211,6 +211,7 @@ NOT_READ = frozenset(
 SHOWS_NOTHING = (
     r"/admin/login/|/i18n/setlang/|/admin/\w+/\w+/<path:object_id>/$|/admin/messages_app/session/<uuid:session_id>/live/"  # redirect
     r"|.*/undo/|.*/purge/"  # after a deletion
+    r"|.*/try/"  # what is pasted
     r"|/admin/traces_app/(score|tool)/export/"  # lists without exports
     r"|/admin/access_app/\w+/<path:object_id>/history/"  # of owners
 )
