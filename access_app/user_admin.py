@@ -37,6 +37,9 @@ else:  # not generic at run time
     Users, Groups, RoleModelForm = UserAdmin, GroupAdmin, forms.ModelForm
 
 LISTED = 5
+PERMISSIONS = gettext_lazy(
+    "Permissions are those to manage users and groups. What somebody may do with traces is a role in a project."
+)
 
 
 class NamedRoles(RolesFormSet):
@@ -81,7 +84,20 @@ class RoleInline(MembersTable):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
 
-class TwoFactorUserAdmin(Users):
+class RecordsRoles:
+    """A form of somebody with roles, whose changes and roles come into the audit log."""
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if change:
+            note_changes(actor_of(request), obj, form)
+        super().save_model(request, obj, form, change)  # type: ignore[misc] # mixin
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        super().save_formset(request, form, formset, change)  # type: ignore[misc] # mixin
+        record_members(actor_of(request), formset)
+
+
+class TwoFactorUserAdmin(RecordsRoles, Users):
     """Django's admin of users: their roles in projects first, and their two-factor login, which it resets."""
 
     list_display = ("username", "full_name", "email", "roles", "last_login_at", "has_two_factor", "state")
@@ -107,10 +123,7 @@ class TwoFactorUserAdmin(Users):
             {
                 "classes": ("collapse",),
                 "fields": ("groups", "user_permissions"),
-                "description": gettext_lazy(
-                    "Permissions are those to manage users and groups. What somebody may do with traces is a role in a "
-                    "project."
-                ),
+                "description": PERMISSIONS,
             },
         ),
     )
@@ -146,15 +159,6 @@ class TwoFactorUserAdmin(Users):
     def get_inlines(self, request: HttpRequest, obj: User | None) -> tuple[Any, ...]:
         """Return the roles, but of superusers: they have every one."""
         return () if obj is None or obj.is_superuser else (RoleInline,)
-
-    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        if change:
-            note_changes(actor_of(request), obj, form)
-        super().save_model(request, obj, form, change)
-
-    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        super().save_formset(request, form, formset, change)
-        record_members(actor_of(request), formset)
 
     # --- Many users -------------------------------------------------------------------------------------------
 
@@ -229,7 +233,7 @@ class GroupRoleInline(RoleInline):
     fk_name = "group"
 
 
-class RoleGroupAdmin(Groups):
+class RoleGroupAdmin(RecordsRoles, Groups):
     """Django's admin of groups: the roles that they give first, and the permissions folded."""
 
     list_display = ("name", "roles", "members")
@@ -242,10 +246,7 @@ class RoleGroupAdmin(Groups):
             {
                 "classes": ("collapse",),
                 "fields": ("permissions",),
-                "description": gettext_lazy(
-                    "Permissions are those to manage users and groups. What somebody may do with traces is a role in a "
-                    "project."
-                ),
+                "description": PERMISSIONS,
             },
         ),
     )
@@ -260,15 +261,6 @@ class RoleGroupAdmin(Groups):
 
     def get_inlines(self, request: HttpRequest, obj: Group | None) -> tuple[Any, ...]:
         return () if obj is None else (GroupRoleInline,)
-
-    def save_model(self, request: HttpRequest, obj: Group, form: Any, change: bool) -> None:
-        if change:
-            note_changes(actor_of(request), obj, form)
-        super().save_model(request, obj, form, change)
-
-    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        super().save_formset(request, form, formset, change)
-        record_members(actor_of(request), formset)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
         users = User.objects.filter(groups=OuterRef("pk")).order_by("username")
