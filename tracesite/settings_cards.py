@@ -89,7 +89,7 @@ def _rows(request: HttpRequest, model: type[Model]) -> QuerySet[Any]:
 def _keys(request: HttpRequest) -> str | SafeString:
     keys = visible_to(ApiKey.objects.all(), access(request).scope(Role.OWNER))
     used_at = keys.aggregate(at=Max("last_used_at"))["at"]
-    count = visible_to(ApiKey.objects.active(), access(request).scope(Role.OWNER)).count()
+    count = keys.active().count()
     active = ngettext("%(number)s active key", "%(number)s active keys", count) % {"number": f"{count:,}"}
     return active if used_at is None else format_html("{} · {} {}", active, _("last used"), ago(used_at))
 
