@@ -247,17 +247,14 @@ class ToolRow:
         side = side.plus(between)
         return (side, whole.minus(side)) if is_earlier else (whole.minus(side), side)
 
-    def changes(self, step: timedelta, begin: datetime, end: datetime) -> list[Between]:
-        """Return the changes that the pages say the time of, between steps of this length from `begin` until `end`."""
+    @property
+    def grown(self) -> Mapping[Measure, ChangePoint]:
+        """Return the changes that the pages say the time of."""
         found = (
             (Measure.FAILURES, self.failing_weight, self.failing),
             (Measure.DURATION, self.slower_weight, self.slowing),
         )
-        return [
-            Between(self.tool.pk, measure, max(change.last, begin), min(change.at + step, end), change.middle)
-            for measure, weight, change in found
-            if weight and change
-        ]
+        return {measure: change for measure, weight, change in found if weight and change}
 
     @property
     def fails_since(self) -> datetime | None:
@@ -334,7 +331,11 @@ def with_times(
     """
     step = found.now.step
     begin = (found.before or found.now).begin
-    changes = [change for row in rows for change in row.changes(step, begin, found.now.end)]
+    changes = [
+        Between(row.tool.pk, measure, max(change.last, begin), min(change.at + step, found.now.end), change.middle)
+        for row in rows
+        for measure, change in row.grown.items()
+    ]
 
     def firsts_of(db: Database, own: Sequence[Tool]) -> dict[tuple[int, Measure], Found]:
         keys = {tool.pk for tool in own}
@@ -352,12 +353,10 @@ def with_times(
         known |= part
 
     def timed(row: ToolRow) -> ToolRow:
-        points = {Measure.FAILURES: row.failing, Measure.DURATION: row.slowing}
         since: dict[Measure, datetime] = {}
-        for change in row.changes(step, begin, found.now.end):
-            first, point = known.get((row.tool.pk, change.measure)), points[change.measure]
-            assert point, "it changed"
-            since[change.measure] = first.at if first else point.at
+        for measure, change in row.grown.items():
+            first = known.get((row.tool.pk, measure))
+            since[measure] = first.at if first else change.at
         failed = None
         if Measure.FAILURES in since:
             failed = row.split_failures(step, found.now.begin, known.get((row.tool.pk, Measure.FAILURES)))
