@@ -19,11 +19,13 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from tracesite_sdk.records.health_flags import INTERRUPTED
+
 from .models import Message
 from .timestamps import instant_text, parse_instant
 
-FLAG = "interrupted"
-"""The health flag. tracesite_sdk.records.health_flags has its own copy, because it works without Django."""
+FLAG = INTERRUPTED
+"""The health flag."""
 PROCESS_ENDED, NO_NEWS = "process_ended", "no_news"
 TEXTS: Mapping[str, str] = {
     PROCESS_ENDED: gettext_noop("Interrupted: the process that recorded this run ended before the run did."),
