@@ -358,9 +358,13 @@ class Message(models.Model):
 
     @property
     def took_ms(self) -> int | None:
-        """Its duration; as long as it goes on, the milliseconds since it began."""
+        """Its duration, None if that is unknown; as long as it goes on, the milliseconds since it began.
+
+        A message that ends at the instant at which it begins has one time only, such as that of its only line in a transcript: how
+        long it took is unknown.
+        """
         if self.is_completed:
-            return self.duration_ms
+            return None if self.completed_at == self.created_at else self.duration_ms
         return max(round((timezone.now() - self.created_at).total_seconds() * 1000), 0)
 
     @property

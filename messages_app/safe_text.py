@@ -254,7 +254,7 @@ def run_time(session: Any, last_run: Any) -> str:
     if last_run is not None and not last_run.is_completed:
         return so_far(duration(session.duration_ms - (last_run.duration_ms or 0) + last_run.took_ms))
     # The sum is 0, too, if no duration is known.
-    is_known = session.duration_ms or (last_run is not None and last_run.duration_ms == 0)
+    is_known = session.duration_ms or (last_run is not None and last_run.took_ms == 0)
     return duration(session.duration_ms) if is_known else ""
 
 

@@ -92,8 +92,8 @@ class SessionPage:
     """The JSON columns that are not empty: name of the column, text."""
     plan: Sequence[Sequence[PlannedAgent]]
     """The agents of its workflow, in layers."""
-    duration_ms: int | None
-    """From the start of its first message to the end of its last one, or until now if that goes on; None if it is 0."""
+    span_ms: int | None
+    """From the start of its first message to the end of its last one, or until now if that goes on; None if no time is known."""
 
 
 def read_session(db: Database, session_id: UUID) -> SessionPage | None:
@@ -116,19 +116,21 @@ def read_session(db: Database, session_id: UUID) -> SessionPage | None:
         description=excerpt(session.shown_description, session.description_bytes),
         details=_filled(session, SESSION_DETAILS),
         plan=_plan(db, session) if 2 < (session.workflow_bytes or 0) <= PLAN_BYTES else (),
-        duration_ms=_duration(db, session_id),
+        span_ms=_span(db, session),
     )
 
 
-def _duration(db: Database, session_id: UUID) -> int | None:
-    alive = db.rows(Message.with_deleted).filter(session_id=session_id, deleted_at__isnull=True)
+def _span(db: Database, session: Session) -> int | None:
+    alive = db.rows(Message.with_deleted).filter(session=session, deleted_at__isnull=True)
     columns = alive.values_list("created_at", "completed_at", "duration_ms", "is_completed")
     first, last = columns.order_by("pk").first(), columns.order_by("-pk").first()
     if first is None or last is None:
         return None
     begun, completed_at, duration_ms, is_completed = last
     end = completed_at or begun + timedelta(milliseconds=duration_ms or 0) if is_completed else timezone.now()
-    return round(max((end - first[0]).total_seconds(), 0) * 1000) or None
+    span = round((end - first[0]).total_seconds() * 1000)
+    # Messages without times of their own are a millisecond apart (tracesite_sdk/transcripts/times.py).
+    return span if span > session.message_count else None
 
 
 def _plan(db: Database, session: Session) -> list[list[PlannedAgent]]:

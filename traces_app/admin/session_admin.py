@@ -149,7 +149,7 @@ def _newest_runs(rows: Iterable[Session]) -> list[Message]:
     ]
 
 
-_TIMES = ("created_at", "duration_ms")
+_TIMES = ("created_at", "completed_at", "duration_ms")
 _SORTS: Mapping[str, Sort] = {
     "activity": Sort(column="active", value="active_at", title=gettext_lazy("Latest activity first"), is_indexed=True),
     **SORTS,

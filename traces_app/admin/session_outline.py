@@ -131,6 +131,8 @@ def read_session_outline(
         is_answer = message.role == Message.Role.ASSISTANT
         said = words_of_message(bubble)
         is_error = is_answer and asked and bool(bubble.error) and not bubble.content
+        if not said and is_answer:
+            said = _("(empty)") if asked else _("(no question)")
         words[str(message.pk)] = RowWords(error=said) if is_error else RowWords(text=said)
         if bubble.note:
             _extend(rows, _row_of(message, NOTE, depth=int(chapter >= 0), name=bubble.note, digest=hash(bubble.note)))
@@ -148,7 +150,8 @@ def read_session_outline(
                 end = max(end, (rows.starts[chapter] or 0) + message.duration_ms)
             if asked:
                 _extend(rows, _row_of(message, ANSWER, depth=1))
-            rows.durations[chapter], rows.costs[chapter] = message.duration_ms, message.cost
+            took = message.duration_ms if message.goes_on else message.took_ms
+            rows.durations[chapter], rows.costs[chapter] = took, message.cost
             outcome = outcome_of_run(message, session, has_failed=bool(bubble.error) or message.pk in failed)
             chapters[rows.ids[chapter]] = Chapter(
                 outcome=outcome.value,

@@ -118,7 +118,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "description": page.description,
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         "plan": page.plan,
-        "duration": "" if session.goes_on and is_over(session) else _duration(page),
+        "span": "" if session.goes_on and is_over(session) else _span(page),
         "cost_words": total_cost_in_words(session),
         "tokens": words_of_tokens(tokens_of(db, session)),
         "open_status": status_of_open_message(session),
@@ -142,8 +142,8 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
     return TemplateResponse(request, "admin/traces_app/session_page.html", context)
 
 
-def _duration(page: SessionPage) -> str:
-    took = duration(page.duration_ms)
+def _span(page: SessionPage) -> str:
+    took = duration(page.span_ms)
     return so_far(took) if took and page.session.goes_on else took
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,7 +16,7 @@ from access_app.models import Project
 from tests.admin_pages import links_of, text_of
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import conversation
-from traces_app.admin.session_outline import ANSWER, FAILED, SUCCESS
+from traces_app.admin.session_outline import ANSWER, CHAPTER, FAILED, SUCCESS
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.models import ToolCall
 
@@ -132,3 +132,38 @@ def test_run_that_goes_on_takes_the_time_since_it_began_everywhere(staff: Client
     store(project, {**run, "is_completed": True, "completed_at": begun + timedelta(seconds=4)})
     assert "so far" not in text_of(staff.get(f"{session}/change/"))
     assert "4.0 s" in text_of(staff.get("/admin/messages_app/session/"))
+
+
+def test_session_page_says_one_time_and_what_it_is(staff: Client, project: Project) -> None:
+    def message(place: int, said: Mapping[str, Any], **times: float) -> dict[str, Any]:
+        at = {name: NOON + timedelta(seconds=seconds) for name, seconds in times.items()}
+        return {**said, "external_id": f"m{place}", **at}
+
+    said = (
+        message(0, question(), created_at=0),
+        message(1, answer(agent_steps=[]), created_at=2, completed_at=62),
+        message(2, question(), created_at=600),
+        message(3, answer(agent_steps=[]), created_at=601, completed_at=626),
+        # One line of a transcript: when it ended is unknown.
+        message(4, answer(content="", agent_steps=[]), created_at=700, completed_at=700),
+    )
+    session = store(project, *said)
+    page = staff.get(page_of(session))
+    assert "1 min 25 s run time" in text_of(page)
+    assert "Run time 1 min 25 s First to last message 11 min 40 s" in text_of(page)
+    rows = page.context["first_rows"]
+    chapters = [row for row, kind in enumerate(rows["calls"]) if kind == CHAPTER]
+    assert [rows["durations"][row] for row in chapters] == [60_000, 25_000, None]
+    assert rows["words"][str(session.messages[4].id)]["text"] == "(no question)"
+    assert "0 ms" not in text_of(page)
+
+
+def test_session_without_times_says_none(staff: Client, project: Project) -> None:
+    begun = [NOON + timedelta(milliseconds=number) for number in range(4)]
+    said = (question(created_at=begun[0]), answer(agent_steps=[], created_at=begun[1]))
+    more = (
+        question(external_id="q2", created_at=begun[2]),
+        answer(external_id="a2", agent_steps=[], created_at=begun[3]),
+    )
+    page = text_of(staff.get(page_of(store(project, *said, *more))))
+    assert "run time" not in page.lower() and "First to last message" not in page
