@@ -584,7 +584,7 @@ def test_bar_leads_through_failures_of_all_pages(
             assert at is not None and call is not None
             assert 0 <= at["y"] <= at["y"] + at["height"] <= call["y"]
         assert "Page 2 of 2" in page.locator("main").inner_text()
-        page.locator("#run-text").evaluate("text => text.scrollTo(0, text.scrollHeight)")
+        page.locator("#run-explorer").evaluate("text => text.scrollTo(0, text.scrollHeight)")
         assert bar.bounding_box() == at
         bar.get_by_role("link", name="Previous failure").click()
         bar.get_by_text("Failure 2 of 3").wait_for()

@@ -354,7 +354,7 @@ def test_run_is_readable_without_scripts(
         expect(page.get_by_role("heading", name="What is the weather in Shanghai")).to_be_visible()
         expect(page.locator(".why")).to_contain_text("ValueError: no such city")
         expect(page.get_by_text("I look at file 1.", exact=True)).to_be_in_viewport()
-        for said in (".bubble-user", "#answer"):
+        for said in ("#run-text .bubble-user", "#run-text .bubble-assistant"):
             page.locator(said).scroll_into_view_if_needed()
             expect(page.locator(said)).to_be_in_viewport(ratio=1)
         # What needs the script is not there; finding does not.
@@ -989,6 +989,14 @@ def test_text_keeps_its_view_in_links_and_search(
     for context in browse(browser, session_key, live_server.url):
         page, complaints = watched(context)
         page.goto(f"{forty}?view=text")
+        # It reads from the question to the answer, in one column, and what a call was given and gave is there before it is opened.
+        said = page.locator(".bubble-user, .step > .step-head, .bubble-assistant").locator("visible=true")
+        boxes = said.evaluate_all(
+            "all => all.map((one) => [one.getBoundingClientRect().left, one.getBoundingClientRect().top])"
+        )
+        assert len(boxes) > 40 and boxes == sorted(boxes) and len({left for left, _top in boxes}) == 1
+        assert "bubble-user" in (said.first.get_attribute("class") or "")
+        expect(page.locator("details.call > summary").first).to_contain_text("src/file_1.py")
         page.locator(".why").get_by_role("link").click()
         page.wait_for_url("**?view=text&call=*#call-*")
         expect(page.locator("details.call:target")).to_contain_text("no such city")
