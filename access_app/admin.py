@@ -44,7 +44,7 @@ from .models import (
     Scope,
 )
 from .moments import ago
-from .project_words import words_of_retention, words_of_sampling
+from .project_words import words_of_empty_trash_days, words_of_retention, words_of_sampling
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
 from .roles import ROLE_WORDS, access, grant_role, is_owned, record_role, suggested_groups, suggested_users
 from .shares_field import SharesField
@@ -316,8 +316,8 @@ class ProjectAdmin(RoleAdmin):
                 "classes": ("collapse",),
                 "fields": (*DAYS_FIELDS, *EXCEPTION_FIELDS),
                 "description": gettext_lazy(
-                    "How long data is kept. The command purge --policy removes what is older, for good. A session that is "
-                    "kept is kept whole; in the trash only for the days of the trash."
+                    "Once a day, what is older than these days is removed for good; saving removes nothing yet. A session that "
+                    "is kept is kept whole; in the trash only for the days of the trash."
                 ),
             },
         ),
@@ -336,6 +336,13 @@ class ProjectAdmin(RoleAdmin):
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name in ("retention_days", "trash_days"):
             kwargs["min_value"] = 1  # Django's own is 0, which the validators of the model refuse
+        if db_field.name == "trash_days":
+            kwargs["help_text"] = words_of_empty_trash_days()
+        if db_field.name == "retention_way":
+            kwargs["help_text"] = _(
+                "Exact: each message goes on the day on which it is too old. Whole periods: a day, week or month goes at "
+                "once when all of it is too old, so later, which gives the space on the disk back."
+            )
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:

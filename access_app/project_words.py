@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from .conf import conf
 from .models import Project
 
 
@@ -36,6 +37,12 @@ def words_of_retention(project: Project) -> str:
     if count := len(exceptions) + project.keep_pinned:
         parts.append(ngettext("%(count)d exception", "%(count)d exceptions", count) % {"count": count})
     return " · ".join(parts)
+
+
+def words_of_empty_trash_days() -> str:
+    """Say what days in the trash mean, with those of the site, which a project without its own has."""
+    text = _("What was deleted longer ago is removed for good. Empty: as for all projects of this site, now %(days)s.")
+    return text % {"days": _days(conf.TRASH_DAYS or None)}
 
 
 def _days(days: int | None) -> str:

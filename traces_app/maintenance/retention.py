@@ -56,8 +56,8 @@ class NextRemoval:
         return (self.due is None, self.begins is None, self.begins or self.due, self.project.slug)
 
 
-def next_removals(db: Database, periods: Sequence[Period]) -> list[NextRemoval]:
-    """Return the projects with days, those of which something is due first; `periods` are those of messages, in order.
+def next_removals(db: Database, periods: Sequence[Period], **of: Any) -> list[NextRemoval]:
+    """Return the projects with days that match `of`, those of which something is due first; `periods` are those of messages, in order.
 
     Of the projects in the database. One statement, and a look at the first message of each.
     """
@@ -66,7 +66,7 @@ def next_removals(db: Database, periods: Sequence[Period]) -> list[NextRemoval]:
     projects = db.rows_of(Project.objects.all())  # where the messages are
     if not is_only(db):
         projects = projects.filter(pk__in=list(projects_in(db).values_list("pk", flat=True)))
-    for project in projects.filter(retention_days__isnull=False).annotate(oldest_id=Subquery(oldest)):
+    for project in projects.filter(retention_days__isnull=False, **of).annotate(oldest_id=Subquery(oldest)):
         first, before = project.oldest_id and ids.created_at_of(project.oldest_id), expired_before(project, periods)
         assert before and project.retention_days, "the project has days"
         is_due = first is not None and first < before

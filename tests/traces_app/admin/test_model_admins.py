@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any, get_args
 from uuid import UUID, uuid4
@@ -29,7 +29,7 @@ from tests.traces_app.conftest import NOON, answer, answered, question, store
 from traces_app.events.store import record_events
 from traces_app.maintenance.error_patterns import store_patterns
 from traces_app.maintenance.jobs import JOBS
-from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, JobRun, Tool, ToolCall, ToolResult
 from traces_app.queries.runs import deciding
 from traces_app.queries.runs.outcome import Outcome
 from traces_app.queries.schemas.contexts import ContextKind
@@ -1221,3 +1221,27 @@ def test_page_of_a_project_suggests_its_tools(staff: Client, project: Project, s
     assert re.findall('value="(.*?)"', suggested) == [*before, "~ &lt;b&gt;"]
     assert len(statements_of(staff, page)) == few
     assert 'value="" list="tool-names"' in html_of(staff.get(page))
+
+
+def test_page_of_a_project_says_in_words_what_goes_next(staff: Client, project: Project, settings: Any) -> None:
+    def said() -> str:
+        return text_of(staff.get(f"/admin/access_app/project/{project.pk}/change/"))
+
+    assert "Nothing of this project is removed by age: “Retention” has the days." in said()
+    assert "Empty: as for all projects of this site, now for ever." in said()
+    settings.TRACESITE_TRASH_DAYS = 30
+    assert (
+        "Next removal: with the next run of the jobs. From the trash goes what was deleted more than 30 days ago."
+        in said()
+    )
+    assert "Empty: as for all projects of this site, now 30 days." in said()
+    Project.objects.filter(pk=project.pk).update(retention_days=10)
+    assert "Next removal: with the next run of the jobs. There are no messages." in said()
+    now = timezone.now()
+    JobRun.objects.create(name="purge", started_at=now, next_at=datetime(2100, 1, 1, tzinfo=UTC))
+    store(project, question(created_at=now - timedelta(days=3)), external_id="young")
+    assert "Next removal: 2100-01-01 00:00:00 . No message is old enough before" in said()
+    store(project, question(created_at=now - timedelta(days=12)), external_id="old")
+    assert re.search(r"00:00:00 \. Messages from before [-0-9]{10} [:0-9]{8} go for good\.", said())
+    # What only operators know is not told here.
+    assert not any(word in said() for word in ("--policy", "TRACESITE_"))
