@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, When, Window
 from django.db.models.functions import Coalesce, RowNumber
-from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -93,7 +92,7 @@ class SessionPage:
     plan: Sequence[Sequence[PlannedAgent]]
     """The agents of its workflow, in layers."""
     span_ms: int | None
-    """From the start of its first message to the end of its last one, or until now if that goes on; None if no time is known."""
+    """From the start of its first message to the end of its last one; None if that goes on, or if no time is known."""
 
 
 def read_session(db: Database, session_id: UUID) -> SessionPage | None:
@@ -127,7 +126,9 @@ def _span(db: Database, session: Session) -> int | None:
     if first is None or last is None:
         return None
     begun, completed_at, duration_ms, is_completed = last
-    end = completed_at or begun + timedelta(milliseconds=duration_ms or 0) if is_completed else timezone.now()
+    if not is_completed:
+        return None
+    end = completed_at or begun + timedelta(milliseconds=duration_ms or 0)
     span = round((end - first[0]).total_seconds() * 1000)
     # Messages without times of their own are a millisecond apart (tracesite_sdk/transcripts/times.py).
     return span if span > session.message_count else None

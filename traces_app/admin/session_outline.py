@@ -158,6 +158,7 @@ def read_session_outline(
                 label=str(outcome.label),
                 run=message.pk,
                 so_far=so_far(duration(message.took_ms)) if message.goes_on else "",
+                begun=int(message.created_at.timestamp() * 1000) if message.goes_on else 0,
             )
             if outcome == Outcome.FAILED and not message.failure_count:
                 # A failure of its own, which the path leads to as to a failed call.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +31,7 @@ from messages_app.admin.keyset import KeysetAdmin
 from messages_app.markdown import Prose
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, session_of_page
-from messages_app.safe_text import duration, for_scripts, run_time, so_far, total_cost_in_words
+from messages_app.safe_text import duration, for_scripts, run_time, total_cost_in_words
 from messages_app.sql.pagination import Cursor
 from messages_app.waiting import status_of_open_message, waiting_words
 from traces_app.queries.archived import archived_parts
@@ -44,7 +44,6 @@ from traces_app.queries.waiting import waiting_calls
 from traces_app.spans.stored import traces_of
 
 from .conversation import (
-    SessionPage,
     count_messages_in_trash,
     count_runs,
     message_numbered,
@@ -118,7 +117,7 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         "description": page.description,
         "details": [(name, model_admin.field_name(name), text) for name, text in page.details],
         "plan": page.plan,
-        "span": "" if session.goes_on and is_over(session) else _span(page),
+        "span": duration(page.span_ms),
         "cost_words": total_cost_in_words(session),
         "tokens": words_of_tokens(tokens_of(db, session)),
         "open_status": status_of_open_message(session),
@@ -138,13 +137,17 @@ def show_session(model_admin: KeysetAdmin, request: HttpRequest, object_id: str)
         **_of_runs(model_admin, request, session),
         **ending,
         "run_time": run_time(session, ending.get("last_run")),
+        "run_time_begun": _run_time_begun(session, ending.get("last_run")),
     }
     return TemplateResponse(request, "admin/traces_app/session_page.html", context)
 
 
-def _span(page: SessionPage) -> str:
-    took = duration(page.span_ms)
-    return so_far(took) if took and page.session.goes_on else took
+def _run_time_begun(session: Any, last_run: Message | None) -> datetime | None:
+    """Return the instant from which the run time of a session counts on, as if its runs had followed each other; None if it does not."""
+    if last_run is None or last_run.is_completed:
+        return None
+    earlier = session.duration_ms - (last_run.duration_ms or 0)
+    return last_run.created_at - timedelta(milliseconds=earlier)
 
 
 def show_live(model_admin: KeysetAdmin, request: HttpRequest, session_id: UUID) -> HttpResponse:

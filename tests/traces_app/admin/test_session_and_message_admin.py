@@ -686,7 +686,7 @@ def test_message_page_shows_question_and_runs_beside_it(staff: Client, project: 
     session = store(project, "talk", 7)
     response = staff.get(f"{MESSAGES}{message_at(session, 3).pk}/change/")
     assert "<h1><bdi>talk says 2</bdi></h1>" in html_of(response)
-    assert said(response) == ["talk says 2", "talk says 3"]
+    assert said(response) == ["talk says 2", "talk says 3"] * 2, "in the text of the run, and beside its path"
     links = links_of(response)
     assert links["← Previous run"] == f"{MESSAGES}{message_at(session, 1).pk}/change/"
     assert links["Next run →"] == f"{MESSAGES}{message_at(session, 5).pk}/change/"

@@ -401,6 +401,13 @@ def test_page_of_session_goes_on_in_place(
         page.locator("body.scripted").wait_for()  # before, rows are links
         rows = page.locator(".run-row")
         expect(rows).to_have_count(5)  # question, step, two calls, answer
+        # The header, the path and the conversation count the same time on, without an event.
+        counted = page.locator("#run-header, .run-row-chapter, ol.conversation").locator("[data-begun]")
+        expect(counted).to_have_count(3)
+        before = counted.all_inner_texts()
+        for one, words in zip(counted.all(), before, strict=True):
+            expect(one).not_to_have_text(words)
+            expect(one).to_contain_text("so far")
         rows.get_by_text("count").first.click()
         expect(page.locator(".run-panel h2")).to_contain_text("count")
         page.locator(".run-fold").first.click()  # the chapter

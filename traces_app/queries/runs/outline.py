@@ -136,6 +136,8 @@ class Chapter(msgspec.Struct, frozen=True, omit_defaults=True):
     run: UUID
     so_far: str = ""
     """How long it has gone on, in words; "" if it has ended."""
+    begun: int = 0
+    """When it began, in milliseconds since 1970, if it goes on."""
 
 
 class StoodFor(NamedTuple):

@@ -100,9 +100,17 @@ export const pendingFor = (row) => {
   return isKnown ? duration(Math.max(Math.round(now()) - outline.origin - start, 0)) : "";
 };
 
+// How long what began at `begun`, in milliseconds, has gone on.
+export const soFar = (begun) => filled(words.soFar, { duration: duration(Math.max(Math.round(now() - begun), 0)) });
+
 const tookElement = (row) => {
   const [took, step, own] = [tookOf(row), stepOf(row), outline.durations[row]];
-  const made = element("span", "run-took", outline.chapters[row]?.so_far || pendingFor(row) || (took === null ? "" : duration(took)));
+  const { begun, so_far: said } = outline.chapters[row] ?? {};
+  const counts = begun && root.dataset.live;
+  const made = element("span", "run-took", (counts ? soFar(begun) : said) || pendingFor(row) || (took === null ? "" : duration(took)));
+  if (counts) {
+    made.dataset.begun = 1000 * begun; // in microseconds, as in the page
+  }
   made.classList.toggle("run-long", took > longest && !isMessage(row));
   made.title = step && step.took !== null && own !== null ? `${filled(words.step, { number: outline.numbers[row] })}: ${duration(step.took)}, ${nameOf(row)}: ${duration(own)}` : "";
   if (row === outline.bottleneck) {

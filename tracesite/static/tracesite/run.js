@@ -8,7 +8,7 @@ import { follow, pageNow, replace, said } from "./following.js";
 import { copy, duration, filled, isSession, now, part, reader, root, words } from "./page.js";
 import { hasTab, panel, stopReading } from "./panel.js";
 import { choose, keepInSight, list, paintSoon, refresh, reveal, rowBeside } from "./path.js";
-import { pendingFor } from "./row.js";
+import { pendingFor, soFar } from "./row.js";
 import { CHAPTER, endReading, FAILED, foldAll, folded, hasChildren, isFailed, isFolded, isRepeat, openAbove, outline, place, read, readAgain, wholeOutline } from "./rows.js";
 import { about, addBack, openTab, showRow, showSection, showSide } from "./side.js";
 
@@ -348,9 +348,8 @@ const sayState = (title) => {
 
 // What counts on while nothing comes: how long the run has gone on, and calls without a result.
 const tick = () => {
-  const begun = document.querySelector("#run-header [data-begun]");
-  if (begun) {
-    begun.textContent = filled(words.soFar, { duration: duration(Math.round(now() - begun.dataset.begun / 1000)) });
+  for (const one of document.querySelectorAll("[data-begun]:not(#run-explorer)")) {
+    one.textContent = soFar(one.dataset.begun / 1000);
   }
   for (const row of list.querySelectorAll(".run-row-pending")) {
     row.querySelector(".run-took").textContent = pendingFor(Number(row.dataset.row));
