@@ -50,12 +50,10 @@ from traces_app.queries.word_changes import Pieces, WordChanges
 from .compare_rows import read_rows, read_values
 from .labels import context_in_session
 from .run_page import deciding_failure_of, tokens_of
-from .similar_page import Likeness, SimilarRow, similar_context
+from .similar_page import SIMILAR, Likeness, SimilarRow, similar_context
 
 MOST_CANDIDATES = 20
 MOST_ALIKE = 5
-LEAST_LIKENESS = 0.4
-"""How much a good run is like a failed one at least, for the two to be compared without asking."""
 QUESTION_CHARACTERS = 2_000
 NAME_CHARACTERS = 60
 WORDS_SECONDS = 0.5
@@ -290,15 +288,15 @@ def candidates(db: Database, message: Message) -> dict[str, Any]:
 
 
 def _good_run_for(db: Database, message: Message) -> UUID | None:
-    """Return the last good run of the question of a run, otherwise the good run that is most like it; None if none is of
-    LEAST_LIKENESS, so that the reader chooses."""
+    """Return the last good run of the question of a run, otherwise the good run that is most like it of those with a similar question;
+    None if there is none, so that the reader chooses: runs that only call the same tools have little in common to compare."""
     if message.deleted_at or message.session.deleted_at:
         return None
     if (good := _last_good_run(db, message)) is not None:
         return good
     alike = similar_context(db, message, "everything", only_good=False)["rows"]
-    best = next(iter(_good_like(db, message, alike)), None)
-    return best.listed.run.pk if best is not None and best.found.score >= LEAST_LIKENESS else None
+    similar = (row for row in _good_like(db, message, alike) if row.found.question_score >= SIMILAR)
+    return next((row.listed.run.pk for row in similar), None)
 
 
 def _good_like(db: Database, message: Message, alike: Sequence[SimilarRow]) -> list[SimilarRow]:

@@ -44,9 +44,9 @@ RUNS_LISTED = 20
 CALLS_LISTED = 5
 CALLS_READ = 200
 """The newest failed calls, of which the last one of each run is listed."""
-LEAST_SCORE = 0.2
+LEAST_SCORE = 0.3
 """Runs that are less alike are not listed."""
-_SAME, _SIMILAR = 0.995, 0.5
+_SAME, SIMILAR = 0.995, 0.5
 """From which score on a part is called the same, and similar."""
 _PARTS = (
     ("question_score", gettext_lazy("same question"), gettext_lazy("similar question")),
@@ -71,7 +71,7 @@ class Likeness:
         """Return the words that the runs have in common, and whether they are the same."""
         scores = [(getattr(self.found, name), same, similar) for name, same, similar in _PARTS]
         return [
-            (same, True) if score >= _SAME else (similar, False) for score, same, similar in scores if score >= _SIMILAR
+            (same, True) if score >= _SAME else (similar, False) for score, same, similar in scores if score >= SIMILAR
         ]
 
 

@@ -332,11 +332,12 @@ def test_run_without_good_run_of_its_question_leads_to_one_like_it(
     failed = run_of(project, "failed", "Refund order 5471", failed=True)
     run_of(project, "hardly", "What is the weather like in Shanghai?", failed=False)
     run_of(project, "alike", "Refund order 5472", failed=True)
-    less = run_of(project, "less", "Please refund", failed=False)
+    other = run_of(project, "other", "Please pay", failed=False)
     run_of(stranger, "foreign", "Refund order 5473", failed=False)
     compare = links_of(staff.get(f"/admin/messages_app/message/{failed}/change/"))["Compare with a good run"]
     assert compare == f"{page_of(failed)}?good"
-    assert staff.get(compare)["Location"] == f"{page_of(failed)}?other={less}"
+    # The same tools are not enough to choose it for the reader.
+    assert f"{page_of(failed)}?other={other}" in html_of(staff.get(compare))
     best = run_of(project, "best", "Refund order 5474, please", failed=False)
     page = staff.get(compare, follow=True)
     assert page.redirect_chain == [(f"{page_of(failed)}?other={best}", 302)]
@@ -383,7 +384,7 @@ def test_failed_run_leads_to_last_good_run_of_its_question(
     assert words not in links_of(page)
     assert links_of(staff.get(links_of(page)["Compare …"]))[words] == f"?other={newest}"
 
-    store(owner, {**question(), "content": "Asked once"}, answer(), external_id="once")
+    store(owner, {**question(), "content": f"{question()['content']} Once."}, answer(), external_id="once")
     alone = Message.objects.get(session__external_id="once", role="assistant").pk
     page = staff.get(page_of(alone))
     assert words not in links_of(page)
