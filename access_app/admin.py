@@ -11,7 +11,8 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -43,7 +44,7 @@ from .models import (
     Role,
     Scope,
 )
-from .moments import ago
+from .moments import ago, moment
 from .project_words import words_of_empty_trash_days, words_of_retention, words_of_sampling
 from .retention import DAYS_FIELDS, EXCEPTION_FIELDS
 from .roles import ROLE_WORDS, access, grant_role, is_owned, record_role, suggested_groups, suggested_users
@@ -212,7 +213,7 @@ class MembersTable(OfOwners, Members):
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Return the field with roles in one word, which a phone has room for; the notes say what they may do."""
-        kwargs["choices"] = [("", "---------"), *ROLE_WORDS.items()]
+        kwargs["choices"] = [("", _("Choose a role")), *ROLE_WORDS.items()]
         return super().formfield_for_choice_field(db_field, request, **kwargs)
 
     def notes(self) -> str:
@@ -291,7 +292,7 @@ class ProjectAdmin(RoleAdmin):
     change_role = Role.OWNER
     form = ProjectForm
     inlines = (MembershipInline, MaskingRuleInline)
-    list_display = ("title", "members", "kept", "created")
+    list_display = ("title", "members", "masking", "kept", "created")
     empty_value_display = "—"
     search_fields = ("slug", "name")
     fieldsets = (
@@ -328,7 +329,7 @@ class ProjectAdmin(RoleAdmin):
         project = obj or Project()
         names, sampling, retention = super().get_fieldsets(request, obj)
         return [
-            names if obj else (None, {"fields": ("slug", "name")}),
+            names if obj else (None, {"fields": ("name", "slug")}),
             with_words(sampling, words_of_sampling(project)),
             with_words(retention, words_of_retention(project)),
         ]
@@ -349,12 +350,23 @@ class ProjectAdmin(RoleAdmin):
         # A changed slug would break clients, because requests name the project by it.
         return ("created_at", "encryption") if obj is None else ("slug", "created_at", "encryption")
 
+    def get_prepopulated_fields(self, request: HttpRequest, obj: Project | None = None) -> dict[str, Any]:
+        return {"slug": ("name",)} if obj is None else {}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
-        """Return the projects with the number of their members, which only owners see."""
-        members = visible_to(Membership.objects.order_by(), access(request).scope(Role.OWNER))
-        counted = members.filter(project=OuterRef("pk")).values("project").annotate(number=models.Count("pk"))
+        """Return the projects with the numbers of their members and masking rules, which only owners see."""
+
+        def counted(rows: QuerySet[Any]) -> Coalesce:
+            of_project = rows.order_by().filter(project=OuterRef("pk")).values("project")
+            return Coalesce(Subquery(of_project.annotate(number=models.Count("pk")).values("number")), 0)
+
+        owned = visible_to(Project.objects.filter(pk=OuterRef("pk")), access(request).scope(Role.OWNER), "pk")
         projects: QuerySet[Project] = super().get_queryset(request)
-        return projects.annotate(member_count=Subquery(counted.values("number")))
+        return projects.annotate(
+            is_owned=Exists(owned),
+            member_count=counted(Membership.objects.all()),
+            rule_count=counted(MaskingRule.objects.all()),
+        )
 
     @admin.display(description=gettext_lazy("name"), ordering="slug")
     def title(self, project: Project) -> str | SafeString:
@@ -363,9 +375,13 @@ class ProjectAdmin(RoleAdmin):
         return format_html('<bdi>{}</bdi> <span class="quiet">{}</span>', project.name, project.slug)
 
     @admin.display(description=gettext_lazy("members"), ordering="member_count")
-    def members(self, project: Project) -> int | None:
-        """Return the number of users and groups with a role."""
-        return project.member_count  # type: ignore[attr-defined,no-any-return]  # annotated above
+    def members(self, project: Project) -> str:
+        """Return the number of users and groups with a role, with the way to them."""
+        return _to_table(project, "memberships", project.member_count)  # type: ignore[attr-defined]  # annotated
+
+    @admin.display(description=gettext_lazy("masking rules"), ordering="rule_count")
+    def masking(self, project: Project) -> str:
+        return _to_table(project, "masking_rules", project.rule_count)  # type: ignore[attr-defined]  # annotated
 
     @admin.display(description=gettext_lazy("retention"))
     def kept(self, project: Project) -> str:
@@ -421,6 +437,14 @@ def record_members(actor: Actor | None, formset: Any) -> None:
         membership = form.instance
         member = membership.user or membership.group
         record_role(AuditAction.ROLE_REVOKE, actor, membership.project, member, before=form.initial.get("role", ""))
+
+
+def _to_table(project: Project, table: str, count: int) -> str:
+    """Return the number of rows in a table of the page of a project as a link to it; "" for those who do not see it."""
+    if not project.is_owned:  # type: ignore[attr-defined]  # annotated above
+        return ""
+    url = reverse("admin:access_app_project_change", args=[project.pk])
+    return format_html('<a href="{}#{}-heading">{}</a>', url, table, count)
 
 
 def with_words(section: Any, words: str) -> Any:
@@ -510,13 +534,17 @@ class ApiKeyAdmin(RoleAdmin):
         self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(reverse("admin:access_app_apikey_change", args=[made]))
 
-    def _show_token(self, request: HttpRequest, key: ApiKey, token: str) -> HttpResponse:
+    def _show_token(
+        self, request: HttpRequest, key: ApiKey, token: str, replaced: ApiKey | None = None
+    ) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
             "title": _("API key created"),
             "opts": self.opts,
             "key": key,
             "token": token,
+            "replaced": replaced,
+            "ends": replaced and moment(replaced.expires_at),
         }
         return TemplateResponse(request, "admin/access_app/apikey/created.html", context)
 
@@ -583,7 +611,7 @@ class ApiKeyAdmin(RoleAdmin):
         self.log_change(request, keys[0], [{"changed": {"fields": ["expires at"]}}])
         self.log_addition(request, key, [{"added": {}}])
         note_made(request, key)
-        return self._show_token(request, key, token)
+        return self._show_token(request, key, token, replaced=keys[0])
 
     # --- Columns ----------------------------------------------------------------------------------------------
 
@@ -617,8 +645,10 @@ class ApiKeyAdmin(RoleAdmin):
         return format_html(_("{when} by {user}"), when=ago(key.created_at), user=key.created_by)
 
     @admin.display(description=gettext_lazy("expires"), ordering="expires_at")
-    def expires(self, key: ApiKey) -> SafeString | dt.datetime:
-        return key.expires_at or format_html('<span class="quiet">{}</span>', _("never"))
+    def expires(self, key: ApiKey) -> SafeString:
+        if key.revoked_at is not None:
+            return SafeString("")  # it works no longer
+        return moment(key.expires_at) if key.expires_at else format_html('<span class="quiet">{}</span>', _("never"))
 
     @admin.display(description="")
     def revoke(self, key: ApiKey) -> SafeString:

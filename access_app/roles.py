@@ -140,10 +140,12 @@ def grant_role(
     holder = {"group": member} if isinstance(member, Group) else {"user": member}
     held = Membership.objects.filter(project=project, **holder).values_list("role", flat=True).first()
     membership, _created = Membership.objects.update_or_create(project=project, **holder, defaults={"role": role})
+    becomes_staff = False
     if not isinstance(member, Group) and not member.is_staff:
-        member.is_staff = True
+        member.is_staff = becomes_staff = True
         member.save(update_fields=["is_staff"])
-    record_role(AuditAction.ROLE_GRANT, actor, project, member, role, before=before or held or "")
+    before = before or held or ""
+    record_role(AuditAction.ROLE_GRANT, actor, project, member, role, before=before, becomes_staff=becomes_staff)
     return membership
 
 
@@ -168,11 +170,17 @@ def record_role(
     role: Role | None = None,
     *,
     before: str = "",
+    becomes_staff: bool = False,
 ) -> None:
     """Record a role that was granted, or None for one that was revoked, with the role before it."""
     detail: dict[str, str | dict[str, list[str]]] = {} if role is None else {"role": role.value}
-    if before and before != role:
-        detail["changes"] = {"role": [before, role or ""]}
+    if before == role:  # a form has stored it
+        before = ""
+    changes = {"role": [before, role or ""]} if before or becomes_staff else {}
+    if becomes_staff:
+        changes["is_staff"] = ["false", "true"]
+    if changes:
+        detail["changes"] = changes
     record(
         action,
         actor,

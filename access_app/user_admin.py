@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.forms import UserCreationForm
+from django.contrib.auth.models import Group, Permission, User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import models
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -40,6 +41,8 @@ LISTED = 5
 PERMISSIONS = gettext_lazy(
     "Permissions are those to manage users and groups. What somebody may do with traces is a role in a project."
 )
+_PERMITTED = ("user", "group")
+"""The models whose permissions count; those of the others are roles."""
 
 
 class NamedRoles(RolesFormSet):
@@ -62,6 +65,12 @@ class RoleForm(OfProject, RoleModelForm):
         if self.instance.pk is not None:
             self.fields["project"].disabled = True
 
+    def validate_unique(self) -> None:
+        """Check what is stored of the holder; of one that is new there is nothing, and its key is not known yet."""
+        holder = self.instance.user or self.instance.group
+        if holder is None or holder.pk is not None:
+            super().validate_unique()
+
 
 class RoleInline(MembersTable):
     """Roles of a user in the projects that the reader owns."""
@@ -74,6 +83,10 @@ class RoleInline(MembersTable):
     verbose_name_plural = gettext_lazy("roles")
     add_text = gettext_lazy("Add a role")
 
+    def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
+        """Return an empty row for whoever is new: without a role nobody sees anything."""
+        return 1 if obj is None else super().get_extra(request, obj, **kwargs)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
         rows = super().get_queryset(request).select_related("project").order_by("project__slug")
         return visible_to(rows, access(request).scope(Role.OWNER))
@@ -81,16 +94,31 @@ class RoleInline(MembersTable):
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "project":
             kwargs["queryset"] = visible_to(Project.objects.all(), access(request).scope(Role.OWNER), "pk")
+            kwargs["empty_label"] = _("Choose a project")
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+
+class AdministratorFilter(admin.BooleanFieldListFilter):
+    """The filter of superusers, which are called as on their pages."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = _("administrator")
 
 
 class RecordsRoles:
     """A form of somebody with roles, whose changes and roles come into the audit log."""
 
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Return the field; of permissions with those that count."""
+        if db_field.name in ("permissions", "user_permissions"):
+            counting = Permission.objects.filter(content_type__app_label="auth", content_type__model__in=_PERMITTED)
+            kwargs["queryset"] = counting.select_related("content_type")
+        return super().formfield_for_manytomany(db_field, request, **kwargs)  # type: ignore[misc] # mixin
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        if change:
-            note_changes(actor_of(request), obj, form)
         super().save_model(request, obj, form, change)  # type: ignore[misc] # mixin
+        note_changes(actor_of(request), obj, form)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)  # type: ignore[misc] # mixin
@@ -102,11 +130,14 @@ class TwoFactorUserAdmin(RecordsRoles, Users):
 
     list_display = ("username", "full_name", "email", "roles", "last_login_at", "has_two_factor", "state")
     sortable_by = list_display
-    list_filter = ("is_active", "is_superuser", "groups")
+    list_filter = ("is_active", ("is_superuser", AdministratorFilter), "groups")
     empty_value_display = "—"
     actions = ("reset_two_factor",)
+    add_form = UserCreationForm  # whoever logs in elsewhere is made by the first login
+    add_form_template = None
     change_form_template = "admin/access_app/user/change_form.html"
     inlines = (RoleInline,)
+    add_fieldsets = ((None, {"fields": ("username", "password1", "password2")}),)
     fieldsets = (
         (
             None,
@@ -147,18 +178,21 @@ class TwoFactorUserAdmin(RecordsRoles, Users):
 
     def get_form(self, request: HttpRequest, obj: User | None = None, change: bool = False, **kwargs: Any) -> Any:
         """Return the form; Django's texts about access know nothing of projects."""
-        texts = {
-            "is_active": _(
-                "May log in. Unselect this instead of deleting the user, so that the name stays in the audit log."
-            ),
-            "is_staff": _("May use this site, with the roles below."),
-            "is_superuser": _("Owns every project, and manages users, prices and jobs."),
+        labels = {
+            "is_active": _("May log in"),
+            "is_staff": _("May use this site"),
+            "is_superuser": _("Administrator"),
         }
-        return super().get_form(request, obj, change=change, **{"help_texts": texts, **kwargs})
+        texts = {
+            "is_active": _("Unselect this instead of deleting the user, so that the name stays in the audit log."),
+            "is_staff": _("With the roles above. Whoever gets a role may."),
+            "is_superuser": _("A superuser: owns every project, and manages users, prices and jobs."),
+        }
+        return super().get_form(request, obj, change=change, **{"labels": labels, "help_texts": texts, **kwargs})
 
     def get_inlines(self, request: HttpRequest, obj: User | None) -> tuple[Any, ...]:
         """Return the roles, but of superusers: they have every one."""
-        return () if obj is None or obj.is_superuser else (RoleInline,)
+        return () if obj is not None and obj.is_superuser else (RoleInline,)
 
     # --- Many users -------------------------------------------------------------------------------------------
 
@@ -189,10 +223,12 @@ class TwoFactorUserAdmin(RecordsRoles, Users):
     def roles(self, user: User) -> str:
         """Return the role in each project that the reader owns, the highest of several; without one in words what they are."""
         if user.is_superuser:
-            return _("superuser")
-        if not user.is_staff:
-            return _quiet(_("not staff"))
-        return _first(_words_of_roles(user)) or _quiet(_("staff"))
+            return _("administrator")
+        roles = _first(_words_of_roles(user))
+        if user.is_staff:
+            return roles or _quiet(_("none"))
+        words = _quiet(_("may not use this site"))
+        return format_html("{} · {}", roles, words) if roles else words
 
     @admin.display(description=gettext_lazy("roles of groups"))
     def roles_of_groups(self, user: User) -> str:
@@ -233,14 +269,18 @@ class GroupRoleInline(RoleInline):
     fk_name = "group"
 
 
-class RoleGroupAdmin(RecordsRoles, Groups):
+class RoleGroupAdmin(RecordsRoles, Groups):  # type: ignore[misc] # mixin
     """Django's admin of groups: the roles that they give first, and the permissions folded."""
 
     list_display = ("name", "roles", "members")
+    change_form_template = "admin/access_app/roles_first.html"
     empty_value_display = "—"
     inlines = (GroupRoleInline,)
     fieldsets = (
-        (None, {"fields": ("name", "members")}),
+        (
+            None,
+            {"fields": ("name", "members"), "description": gettext_lazy("Members are chosen on the pages of users.")},
+        ),
         (
             gettext_lazy("Permissions"),
             {
@@ -253,14 +293,11 @@ class RoleGroupAdmin(RecordsRoles, Groups):
     readonly_fields = ("members",)
 
     def get_fieldsets(self, request: HttpRequest, obj: Group | None = None) -> Any:
-        """Return the sections, the closed one with what is set in it. Members are added on their own pages."""
+        """Return the sections, the closed one with what is set in it."""
         (label, named), permissions = super().get_fieldsets(request, obj)
         if obj is None:
             return [(label, {**named, "fields": ("name",)}), permissions]
         return [(label, named), with_words(permissions, _words_of_permissions((), obj.permissions))]
-
-    def get_inlines(self, request: HttpRequest, obj: Group | None) -> tuple[Any, ...]:
-        return () if obj is None else (GroupRoleInline,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
         users = User.objects.filter(groups=OuterRef("pk")).order_by("username")
@@ -280,7 +317,7 @@ class RoleGroupAdmin(RecordsRoles, Groups):
     @admin.display(description=gettext_lazy("members"))
     def members(self, group: Group) -> str:
         names: list[str] = group.usernames  # type: ignore[attr-defined]  # annotated above
-        return _first(names, between=", ")
+        return _first(names, between=", ") or _quiet(_("nobody yet"))
 
 
 def _held_roles(request: HttpRequest, of_row: Q) -> ArraySubquery:

@@ -102,7 +102,7 @@ SETTINGS = Part(
         # Its changes of settings first: most entries are of reads.
         Page(_("Audit log"), "access_app_auditentry_changelist", "?kind=settings", use=_("Who read and changed what")),
         Page(_("Users"), "auth_user_changelist", use=_("Who may log in")),
-        Page(_("Groups"), "auth_group_changelist", use=_("Permissions that several people share")),
+        Page(_("Groups"), "auth_group_changelist", use=_("Roles that several people share")),
     ),
 )
 """Every page that is of no other part; its lists are in the order of their use."""

@@ -51,35 +51,32 @@ def cards(request: HttpRequest, lists: Sequence[Page]) -> list[Card]:
 
 
 def _of_projects(request: HttpRequest) -> list[Card]:
-    """Return the cards of members and masking rules, for owners. With one project they lead to its page."""
+    """Return the cards of members and masking rules, for owners. With one project they lead to its page, with several to their list,
+    which has the numbers of each and leads on."""
     scope = access(request).scope(Role.OWNER)
     owned = list(visible_to(Project.objects.all(), scope, "pk").values_list("pk", flat=True)[:2])
     if not owned:
         return []
-    is_one = len(owned) == 1
-    url = (
-        reverse("admin:access_app_project_change", args=owned)
-        if is_one
-        else reverse("admin:access_app_project_changelist")
+    tables: Sequence[tuple[str, str, type[Model], str]] = (
+        (_("Members"), _("Who may see a project, with which role"), Membership, "memberships"),
+        (_("Masking"), _("Values that are removed from traces of a project"), MaskingRule, "masking_rules"),
     )
     return [
         Card(
-            label=_("Members"),
-            url=f"{url}#memberships-heading" if is_one else url,
-            use=_("Who may see a project, with which role"),
-            state=_in_all(visible_to(Membership.objects.all(), scope)),
-        ),
-        Card(
-            label=_("Masking"),
-            url=f"{url}#masking_rules-heading" if is_one else url,
-            use=_("Values that are removed from traces of a project"),
-            state=_in_all(visible_to(MaskingRule.objects.all(), scope)),
-        ),
+            label=label,
+            url=reverse("admin:access_app_project_change", args=owned) + f"#{table}-heading"
+            if len(owned) == 1
+            else reverse("admin:access_app_project_changelist"),
+            use=use if len(owned) == 1 else f"{use} · {_('choose a project')}",
+            state=_in_all(visible_to(model._default_manager.all(), scope)),
+        )
+        for label, use, model, table in tables
     ]
 
 
 def _in_all(rows: QuerySet[Any]) -> str:
-    return _("%(number)s in all") % {"number": f"{rows.count():,}"}
+    count = rows.count()
+    return _("%(number)s in all") % {"number": f"{count:,}"} if count else _("none yet")
 
 
 def _rows(request: HttpRequest, model: type[Model]) -> QuerySet[Any]:

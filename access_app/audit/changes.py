@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from django.db import models
-from django.forms import BaseModelForm, ModelChoiceField
+from django.forms import BaseModelForm, ModelChoiceField, PasswordInput
 
-from .trail import Actor
+from .trail import Actor, note_objects
 
 LONGEST: Final = 200
 """Characters of a value in an entry."""
@@ -19,10 +19,12 @@ Changes = dict[str, list[str]]
 
 
 def changes_of(form: BaseModelForm[Any]) -> Changes:
-    """Return what a valid form has changed. A key to another row is read as the name of the row."""
+    """Return what a valid form has changed, without passwords. A key to another row is read as the name of the row."""
     found: Changes = {}
     for name in form.changed_data:
         field = form.fields[name]
+        if isinstance(field.widget, PasswordInput):
+            continue
         before = form.get_initial_for_field(field, name)
         if isinstance(field, ModelChoiceField) and isinstance(before, int):
             before = field.queryset.filter(pk=before).first() if field.queryset is not None else before
@@ -33,10 +35,11 @@ def changes_of(form: BaseModelForm[Any]) -> Changes:
 
 
 def note_changes(actor: Actor | None, setting: models.Model, form: BaseModelForm[Any]) -> None:
-    """Note for the entry of the request what a form has changed of a setting, and its name."""
+    """Note for the entry of the request what a form has changed of a stored setting, or has made it with, and its name."""
     if actor is not None:
         trail = actor.trail
         trail.changes, trail.object_name, trail.is_saved = changes_of(form), str(setting), True
+        note_objects(actor, setting._meta.model_name or "", [setting.pk])
 
 
 def _in_words(value: Any) -> str:

@@ -348,8 +348,10 @@ def test_list_of_projects_has_names_and_numbers_of_members(
         return dict(zip(titles, re.findall(r'field-members">(.*?)</td>', page), strict=True))
 
     title = '<bdi>&lt;Support&gt;</bdi> <span class="quiet">owner</span>'
-    assert rows(superuser) == {title: "2", "stranger": "1"}
-    assert rows(staff) == {title: "—", "stranger": "1"}
+    to_members = '<a href="/admin/access_app/project/{}/change/#memberships-heading">{}</a>'
+    of_stranger = to_members.format(stranger.pk, 1)
+    assert rows(superuser) == {title: to_members.format(project.pk, 2), "stranger": of_stranger}
+    assert rows(staff) == {title: "—", "stranger": of_stranger}
     few = len(statements_of(login(superuser), PROJECTS))
     Project.objects.bulk_create(Project(slug=f"p{number}") for number in range(9))
     assert len(statements_of(login(superuser), PROJECTS)) == few
@@ -453,7 +455,7 @@ def test_list_of_users_says_what_each_may_do(admin: Client, project: Project, st
 
     group = Group.objects.create(name="readers")
     amy = User.objects.create_user("amy", "amy@example.org", first_name="Amy", last_name="<i>Byron")
-    assert row("amy") == ["amy", "Amy &lt;i&gt;Byron", "amy@example.org", "not staff", "never"]
+    assert row("amy") == ["amy", "Amy &lt;i&gt;Byron", "amy@example.org", "may not use this site", "never"]
     amy.groups.add(group)
     grant_role(project, group, Role.ANALYST)
     grant_role(stranger, group, Role.OWNER)
@@ -462,11 +464,14 @@ def test_list_of_users_says_what_each_may_do(admin: Client, project: Project, st
     roles = sorted([f"{project.slug}: analyst", f"{stranger.slug}: owner"])
     assert row("amy")[3:] == [" · ".join(roles), ago(timezone.now().replace(2026, 1, 2, 3, 4, 5))]
     User.objects.create_user("bob", is_staff=True)
-    assert row("bob")[2:4] == ["—", "staff"]
+    assert row("bob")[2:4] == ["—", "none"]
     User.objects.filter(username="bob").update(is_superuser=True)
-    assert row("bob")[3] == "superuser"
+    assert row("bob")[3] == "administrator"
     User.objects.filter(username="bob").update(is_active=False)
-    assert row("bob")[3:] == ["superuser", "never", "inactive"]
+    assert row("bob")[3:] == ["administrator", "never", "inactive"]
+    User.objects.filter(pk=amy.pk).update(is_staff=False)
+    assert row("amy")[3] == " · ".join([*roles, "may not use this site"])
+    User.objects.filter(pk=amy.pk).update(is_staff=True)
     assert row("amy")[-1] == "active"
     AuthenticatorApp.objects.create(user=amy, confirmed=True)
     assert (row("amy")[-2], row("bob")[-2]) == ("on", "off")
@@ -593,9 +598,46 @@ def test_page_of_a_group_gives_roles_and_names_its_members(admin: Client, projec
     held = Membership.objects.get()
     assert (held.project, held.group, held.role) == (project, group, "viewer")
     assert f"{project.slug}: viewer" in admin.get("/admin/auth/group/").content.decode()
-    assert "roles-TOTAL_FORMS" not in admin.get("/admin/auth/group/add/").content.decode()
     entry = AuditEntry.objects.get(object_type="group", action="change")
     assert (entry.object_name, entry.detail["changes"]) == ("all readers", {"name": ["readers", "all readers"]})
+
+
+def test_new_user_has_a_role_at_once_and_the_log_says_so(admin: Client, project: Project) -> None:
+    page = admin.get("/admin/auth/user/add/").content.decode()
+    assert 'name="roles-0-project"' in page and "LDAP" not in page
+    password = "a long password"
+    form = {"username": "dana", "password1": password, "password2": password}
+    roles = {"roles-TOTAL_FORMS": 1, "roles-INITIAL_FORMS": 0, "roles-0-project": project.pk, "roles-0-role": "viewer"}
+    twice = {"roles-TOTAL_FORMS": 2, "roles-1-project": project.pk, "roles-1-role": "owner"}
+    assert (
+        "Please correct the duplicate"
+        in admin.post("/admin/auth/user/add/", {**form, **roles, **twice}).content.decode()
+    )
+    assert not User.objects.filter(username="dana").exists()
+    assert admin.post("/admin/auth/user/add/", {**form, **roles}).status_code == 302
+    dana = User.objects.get(username="dana")
+    assert (dana.is_staff, dana.check_password(password), Membership.objects.get().user) == (True, True, dana)
+    made, granted = AuditEntry.objects.filter(action__in=("create", "role_grant")).order_by("action")
+    assert (made.action, made.object_id, made.object_name) == ("create", str(dana.pk), "dana")
+    assert made.detail["changes"] == {"username": ["", "dana"]}
+    assert granted.detail["changes"] == {"role": ["", "viewer"], "is_staff": ["false", "true"]}
+    assert admin.post(f"/admin/auth/user/{dana.pk}/password/", {**form, "usable_password": "true"}).status_code == 302
+    listed = strip_tags(admin.get("/admin/access_app/auditentry/?kind=settings").content.decode())
+    assert "password, whose value is not recorded" in listed
+
+
+@pytest.mark.usefixtures("permissions")
+def test_new_group_has_a_role_and_only_permissions_that_count(admin: Client, project: Project) -> None:
+    page = admin.get("/admin/auth/group/add/").content.decode()
+    offered = set(re.findall(r"<option value=\"[0-9]+\">([^|<]*\|[^|<]*\|[^<]*)", page))
+    assert offered and all(" | user | " in one or " | group | " in one for one in offered)
+    roles = {"roles-TOTAL_FORMS": 1, "roles-INITIAL_FORMS": 0, "roles-0-project": project.pk, "roles-0-role": "viewer"}
+    assert admin.post("/admin/auth/group/add/", {"name": "readers", **roles}).status_code == 302
+    group = Group.objects.get()
+    assert Membership.objects.get().group == group
+    made = AuditEntry.objects.get(object_type="group", action="create")
+    assert (made.object_id, made.object_name) == (str(group.pk), "readers")
+    assert "nobody yet" in admin.get(f"/admin/auth/group/{group.pk}/change/").content.decode()
 
 
 def test_list_of_users_asks_the_same_number_of_queries_for_many(admin: Client, project: Project) -> None:

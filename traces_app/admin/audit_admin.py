@@ -70,14 +70,17 @@ PAGES: Mapping[str, str] = {
     "group": "auth_group",
 }
 """The admins of types of objects with a page. One of an object that is gone leads to its list, which says so."""
+_OF_PASSWORDS = ("admin:password_change", "admin:auth_user_password_change")
 _ID = re.compile("[0-9a-f-]+")
 _COLON = re.compile("[:：]")
 LABELS: Mapping[str, str | Promise] = {
     "role": gettext_lazy("role"),
     "rules": gettext_lazy("rules"),
     "masked": gettext_lazy("masked"),
+    "is_staff": gettext_lazy("may use this site"),
+    "is_superuser": gettext_lazy("administrator"),
 }
-"""The names of what is no field of its object: the rules that were applied, and the number of rows that they changed."""
+"""The names of what is no field of its object, such as the number of rows that masking changed, or is called otherwise on its page."""
 CHARACTERS = 80
 """The longest text in the list."""
 
@@ -215,7 +218,7 @@ class AuditEntryAdmin(KeysetAdmin):
         _name_objects(request, self.scope(request), rows)
         if list(columns) != list(self.list_display):
             return list(columns)
-        left_out = set() if any(map(_changes_of, rows)) else {"changed"}
+        left_out = set() if any(map(_changes_of, rows)) or any(map(_is_of_password, rows)) else {"changed"}
         if all(row.result == AuditResult.ALLOWED for row in rows):
             left_out.add("outcome")
         return [name for name in columns if name not in left_out]
@@ -263,6 +266,8 @@ class AuditEntryAdmin(KeysetAdmin):
             )
             for name, values in _changes_of(row).items()
         ]
+        if _is_of_password(row):
+            lines.append(format_html('<span class="quiet">{}</span>', _("password, whose value is not recorded")))
         return format_html_join(mark_safe("<br>"), "{}", ((line,) for line in lines))
 
     @admin.display(description=gettext_lazy("project"))
@@ -306,11 +311,16 @@ def _changes_of(entry: AuditEntry) -> Mapping[str, Sequence[Any]]:
     """Return what was changed, each before and after; of what somebody made, deleted or got, the one value that it has."""
     changes = entry.detail.get("changes")
     if isinstance(changes, dict):
-        return {name: pair for name, pair in changes.items() if isinstance(pair, list) and len(pair) == 2}
+        begins = 1 if entry.action == AuditAction.CREATE else 0
+        return {name: pair[begins:] for name, pair in changes.items() if isinstance(pair, list) and len(pair) == 2}
     if entry.action == AuditAction.KEY_REVOKE:  # it has no scopes from then on
         return {}
     names = (*_fields_of(entry.object_type), "role", "rules", "masked")
     return {name: [entry.detail[name]] for name in names if entry.detail.get(name) not in (None, "")}
+
+
+def _is_of_password(entry: AuditEntry) -> bool:
+    return entry.action == AuditAction.CHANGE and entry.detail.get("route") in _OF_PASSWORDS
 
 
 @cache

@@ -14,7 +14,7 @@ from django.db.models import Manager, Q
 from django.http import HttpRequest
 
 from access_app.db import Database
-from access_app.models import ApiKey, AuditEntry, Project
+from access_app.models import ActorKind, ApiKey, AuditEntry, Project
 from access_app.readable_pages import readable_on_page
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message, Session
@@ -58,15 +58,18 @@ def names_of(request: HttpRequest, scope: ProjectScope, entries: Iterable[AuditE
 
 
 def objects_named(name: str) -> Q:
-    """Return what finds the entries of users, groups, projects and keys with this name, for those that hold only an id.
+    """Return what finds the entries of users, groups, projects and keys with this name, for those that hold only an id, and those of
+    what the keys did, whose names stand with their prefixes in entries.
 
     A name is of few rows: more are not looked for. Entries of traces are found by their ids, because titles are content.
     """
     found = Q(pk__in=())
     for kind, named in _NAMED.items():
-        keys = _SETTINGS[kind].filter(named(name)).values_list("pk", flat=True)[:MOST_NAMED]
-        if ids := [str(key) for key in keys]:
-            found |= Q(object_type=kind, object_id__in=ids)
+        rows = _SETTINGS[kind].filter(named(name))[:MOST_NAMED]
+        if keys := {str(row.pk): str(row) for row in rows}:
+            found |= Q(object_type=kind, object_id__in=keys)
+            if kind == "apikey":
+                found |= Q(actor_name__in=keys.values(), actor_kind=ActorKind.KEY)
     return found
 
 

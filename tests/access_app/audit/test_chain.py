@@ -82,7 +82,10 @@ def test_keys_and_roles_are_recorded(project: Project) -> None:
     assert list(found) == [
         ("key_create", "system", "tracesite", str(key), "", {"scopes": ["read"]}),
         ("key_revoke", "system", "tracesite", str(key), "", {"scopes": ["read"]}),
-        ("role_grant", "command", "grant_role", "eve", "", {"role": "editor"}),
+        (
+            *("role_grant", "command", "grant_role", "eve", ""),
+            {"role": "editor", "changes": {"role": ["", "editor"], "is_staff": ["false", "true"]}},
+        ),
         ("role_revoke", "system", "tracesite", "eve", "", {"changes": {"role": ["editor", ""]}}),
     ]
     assert set(AuditEntry.objects.values_list("project", flat=True)) == {project.pk}

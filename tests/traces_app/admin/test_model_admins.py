@@ -1081,7 +1081,7 @@ def test_cards_of_settings_say_their_state_and_lead_to_the_project(
     late = sum(job.is_on() for job in JOBS)
     assert f"and when it runs next {late} are late" in text_of(page)
     assert f'<b><span class="badge badge-pending">{late} are late</span></b>' in html_of(page)
-    assert "Users Who may log in 1 in all Groups Permissions that several people share 0 in all" in text_of(page)
+    assert "Users Who may log in 1 in all Groups Roles that several people share none yet" in text_of(page)
     assert "Audit log Who read and changed what 1 change of settings" in text_of(page)
     create_key(project, "other", [Scope.READ], expires_at=timezone.now() + timedelta(days=1))
     ApiKey.objects.filter(name="other").update(revoked_at=timezone.now())
@@ -1122,7 +1122,7 @@ def test_user_page_folds_groups_and_permissions(staff: Client) -> None:
 def test_lists_of_settings_look_like_those_of_traces(staff: Client) -> None:
     User.objects.create_user("bob")
     page = html_of(staff.get("/admin/auth/user/?is_superuser__exact=0&q=bob"))
-    assert "<h2>Superuser status</h2>" in page
+    assert "<h2>Administrator</h2>" in page
     assert '<a href="?q=bob"><bdi>All' in page
     assert '<a href="?is_superuser__exact=0&amp;q=bob" aria-current="true"><bdi>No' in page
     assert '<input type="hidden" name="is_superuser__exact" value="0">' in page and "1 result" in page
