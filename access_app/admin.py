@@ -239,6 +239,8 @@ class MembershipInline(MembersTable):
         self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> forms.Field | None:
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(field, forms.ModelChoiceField) and db_field.name == "group":
+            field.label = _("or group")
         if isinstance(field, forms.ModelChoiceField) and not request.user.is_superuser:
             field = TypedName(
                 field.queryset,
