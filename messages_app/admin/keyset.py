@@ -652,7 +652,8 @@ class KeysetAdmin(RoleAdmin):
             self.delete_model(request, row)
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
-        return self.given_trash.after_delete(self, request, obj_display, obj_id)
+        row = self.get_object(request, str(obj_id))
+        return self.given_trash.after_delete(self, request, obj_display if row is None else self.row_name(row), obj_id)
 
     def get_deleted_objects(
         self, objs: Iterable[Any], request: HttpRequest

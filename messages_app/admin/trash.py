@@ -292,7 +292,8 @@ class Trash:
     def after_delete(self, model_admin: KeysetAdmin, request: HttpRequest, name: str, key: Any) -> HttpResponse:
         """Say that a row was deleted, and go on to the list, with the filters and the search that it had."""
         # Django would redirect to the index, because it returns only users with the change permission to the list.
-        self.report_deleted(model_admin, request, _("“%(name)s” was moved to the trash.") % {"name": name}, [key])
+        text = _("“%(name)s” was moved to the trash. New data for it is refused until it is restored.") % {"name": name}
+        self.report_deleted(model_admin, request, text, [key])
         if self.url_after_delete is not None:
             return HttpResponseRedirect(self.url_after_delete(database(request), key))
         kept: dict[str, Any] = {

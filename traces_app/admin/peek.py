@@ -132,6 +132,7 @@ def _panel(model_admin: KeysetAdmin, request: HttpRequest, row: Any, context: di
     context |= {
         "opts": model_admin.opts,
         "object_id": row.pk,
+        "row": row,
         "preserved_filters": model_admin.get_preserved_filters(request),
         "has_delete_permission": model_admin.has_delete_permission(request, row),
     }

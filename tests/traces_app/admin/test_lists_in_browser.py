@@ -71,13 +71,16 @@ def test_panel_of_a_run_is_gone_through_by_keyboard(page: Page) -> None:
     page.wait_for_url("**/change/**")
 
 
-def test_session_is_deleted_in_three_clicks(page: Page) -> None:
+def test_session_is_deleted_in_two_clicks_and_restored_in_one(page: Page) -> None:
     sessions = "/admin/messages_app/session/"
     page.goto(sessions)
     rows = page.locator("#result_list tbody tr")
     expect(rows).to_have_count(3)
     rows.nth(0).locator("th a").click()
-    page.get_by_role("complementary", name="The selected row").get_by_role("link", name="Delete").click()
+    page.get_by_role("complementary", name="The selected row").get_by_role("button", name="Move to the trash").click()
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_url("**/change/")
     page.get_by_role("button", name="Move to the trash").click()
     page.wait_for_url(f"**{sessions}")
     expect(rows).to_have_count(2)

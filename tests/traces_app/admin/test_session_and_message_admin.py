@@ -824,7 +824,7 @@ def undo_of(response: Any) -> tuple[str, dict[str, str]]:
 def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
     session = store(project, "s", title="Talk")
     response = staff.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}, follow=True)
-    assert "“Talk” was moved to the trash. Undo" in text_of(response)
+    assert "“Talk” was moved to the trash. New data for it is refused until it is restored. Undo" in text_of(response)
     url, data = undo_of(response)
     response = staff.post(url, data, follow=True)
     assert response.redirect_chain == [(page_of(session), 302)]
@@ -832,6 +832,9 @@ def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
     assert Session.objects.filter(pk=session).exists()
     # Twice, as if another user was faster.
     assert "There is no deleted session with this id." in text_of(staff.post(url, data, follow=True))
+    untitled = store(project, "u", title="")
+    response = staff.post(f"{SESSIONS}{untitled}/delete/", {"post": "yes"}, follow=True)
+    assert "“u says 0” was moved to the trash." in text_of(response)
     message = message_at(session, 1)
     staff.post(*undo_of(staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)))
     assert Message.objects.filter(pk=message.pk).exists()
