@@ -319,8 +319,8 @@ class ProjectAdmin(RoleAdmin):
                 "classes": ("collapse",),
                 "fields": (*DAYS_FIELDS, *EXCEPTION_FIELDS),
                 "description": gettext_lazy(
-                    "Once a day, what is older than these days is removed for good; saving removes nothing yet. A session that "
-                    "is kept is kept whole; in the trash only for the days of the trash."
+                    "Once a day, what is older than these days is removed for good; saving removes nothing yet. Sessions that "
+                    "are kept below stay with all of their messages, unless somebody deletes them: the trash keeps nothing longer."
                 ),
             },
         ),

@@ -28,9 +28,9 @@ def words_of_sampling(project: Project) -> str:
 
 
 def words_of_retention(project: Project) -> str:
-    """Return how long data is kept: "90 days · in the trash: 30 days · 2 exceptions"."""
+    """Return how long data is kept: "kept: 90 days · in the trash: 30 days · 2 exceptions"."""
     parts = [
-        _days(project.retention_days),
+        _("kept: %(days)s") % {"days": _days(project.retention_days)},
         _("in the trash: %(days)s") % {"days": _days(project.days_in_trash())},
     ]
     exceptions = (*project.keep_tags, *project.keep_statuses, *project.keep_scores)

@@ -413,7 +413,10 @@ def test_closed_sections_of_a_project_say_what_is_set(admin: Client, project: Pr
         found = re.findall(r"<summary>\s*<h2[^>]*>(.*?)</h2>", content, re.DOTALL)
         return [unescape(strip_tags(heading)) for heading in found]
 
-    assert headings() == ["Recorder sampling as each recorder is set", "Retention for ever · in the trash: for ever"]
+    assert headings() == [
+        "Recorder sampling as each recorder is set",
+        "Retention kept: for ever · in the trash: for ever",
+    ]
     fields = {"sampling_rate": "0.125", "sampling_keep_slower_than_ms": "2000", **shares(("search", "0.1"))}
     kept = {"retention_days": "90", "trash_days": "1", "keep_tags": "<b>", "keep_pinned": "on"}
     form = sampled(**fields, **kept)
@@ -421,7 +424,7 @@ def test_closed_sections_of_a_project_say_what_is_set(admin: Client, project: Pr
     assert admin.post(f"{PROJECTS}{project.pk}/change/", form).status_code == 302
     assert headings() == [
         "Recorder sampling 12.5% of sessions · 1 tool with its own rate · all slower than 2,000 ms · failures are not kept",
-        "Retention 90 days · in the trash: 1 day · 2 exceptions",
+        "Retention kept: 90 days · in the trash: 1 day · 2 exceptions",
     ]
     assert "Retention" in admin.get(NEW_PROJECT).content.decode()
 
