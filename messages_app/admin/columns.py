@@ -72,6 +72,13 @@ class Columns:
             request.list_columns = found  # type: ignore[attr-defined]  # read only here
         return found
 
+    def are_chosen(self, model_admin: KeysetAdmin, request: HttpRequest) -> bool:
+        """Return whether the reader chose the columns, now or earlier."""
+        if any(name in self.known for name in columns_in(request.GET)):
+            return True
+        usual = in_order(model_admin.usual_columns(request), self.known_in(model_admin, request.GET))
+        return self.shown(model_admin, request) != usual
+
     def choose(self, model_admin: KeysetAdmin, request: HttpRequest) -> HttpResponse:
         """Show the list with the chosen columns, and with "keep" also from now on; "forget" brings back the usual ones."""
         if request.method != "POST":

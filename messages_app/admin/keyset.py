@@ -59,13 +59,14 @@ from .filters import (
     InvalidFilter,
     OrderFilter,
     ProjectFilter,
+    SessionNameFilter,
     Sort,
     ValueLink,
     parameters_of,
     readable_projects,
     remember_period,
 )
-from .list_rows import list_columns, list_rows
+from .list_rows import list_columns, list_rows, says_something
 from .row_pages import (
     SORTED_ROWS,
     RowPage,
@@ -282,7 +283,8 @@ class KeysetChangeList(ChangeList):
         self.show_admin_actions = bool(page.rows)
         self.can_show_all = self.multi_page = False
         self.older_cursor = page.next
-        self.list_display = admin_.shown_columns(request, self.list_display, page.rows)
+        shown = admin_.shown_columns(request, self.list_display, page.rows)
+        self.list_display = [one for one in shown if says_something(admin_, request, one, page.rows)]
         if page.previous:
             self.newer_query_string = self.get_query_string({CURSOR: page.previous})
         if page.next:
@@ -371,6 +373,10 @@ class KeysetAdmin(RoleAdmin):
     bulk: ClassVar[BulkActions] = BulkActions()
     api: ClassVar[ApiList | None] = None
     trash: ClassVar[Trash | None] = None
+    columns_with_text: ClassVar[Collection[str]] = ()
+    """The columns that a page leaves out if they are empty in all of its rows, unless the reader chose the columns."""
+    columns_that_differ: ClassVar[Collection[str]] = ()
+    """Those that it also leaves out if they are the same in all of several rows."""
     named_lists: ClassVar[Sequence[NamedList]] = ()
     sorts: ClassVar[Mapping[str, Sort]] = {}
     """The orders that the reader can choose, by the values of their parameter; a list with some has the OrderFilter."""
@@ -505,11 +511,16 @@ class KeysetAdmin(RoleAdmin):
         return not (self.in_trash(request) or request.GET.get(SEARCH_VAR, "").strip())
 
     def usual_columns(self, request: HttpRequest) -> Sequence[str]:
-        """Return the columns of readers who chose none, but for the project if it is the same in each row."""
+        """Return the columns of readers who chose none, but for the project and the session if all rows are of one."""
         named = self.named_list(request.GET)
         usual = [str(one) for one in self.list_display] if named is None else named.usual
-        is_of_one = ProjectFilter.parameter_name in request.GET or len(readable_projects(request)) < 2
-        return [name for name in usual if name != "project" or not is_of_one]
+        of_one = set()
+        if ProjectFilter.parameter_name in request.GET or len(readable_projects(request)) < 2:
+            of_one.add("project")
+        # Beside the session, the list of runs tells them apart.
+        if SessionNameFilter.parameter_name in request.GET and "question" not in usual:
+            of_one.add("in_session")
+        return [name for name in usual if name not in of_one]
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         """Return the columns that the page shows for `rows`, for a column that few pages need."""

@@ -6,13 +6,14 @@ the methods of the admin, asked once a page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.utils import display_for_field, label_for_field
 from django.db.models import Field
-from django.utils.html import conditional_escape
+from django.http import HttpRequest
+from django.utils.html import conditional_escape, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .keyset import KeysetAdmin, KeysetChangeList
 
 CHECKBOX = "action_checkbox"
+_EMPTY = frozenset(["", "—"])
+"""What cells without a value say; the dash is that of an unknown cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,19 @@ def list_columns(found: KeysetChangeList) -> list[Column]:
             )
         )
     return columns
+
+
+def says_something(admin_: KeysetAdmin, request: HttpRequest, column: Any, rows: Sequence[Any]) -> bool:
+    """Return whether a column stays on the page of `rows`: see `KeysetAdmin.columns_with_text`."""
+    must_differ = column in admin_.columns_that_differ
+    if not (must_differ or column in admin_.columns_with_text) or admin_.columns.are_chosen(admin_, request):
+        return True
+    cell: Callable[[Any], Any] = getattr(admin_, column)
+    texts = (strip_tags(str(cell(row) or "")) for row in rows)  # ends at the first row that decides
+    if must_differ and len(rows) > 1:
+        first = next(texts)
+        return any(text != first for text in texts)
+    return any(text not in _EMPTY for text in texts)
 
 
 def _field(admin_: KeysetAdmin, name: str) -> Callable[[Any], Any]:

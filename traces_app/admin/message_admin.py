@@ -10,9 +10,9 @@ from django.contrib.admin.utils import quote
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.text import format_lazy
+from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -102,6 +102,25 @@ FLAGS_LISTED = 5
 """Flags of one message in a list; the page of the message shows all."""
 
 
+def _told_below(row: Any, *, with_role: bool) -> SafeString:
+    """Return the line below a message of a list: who said it, and what its run came to if there is something to say."""
+    tokens = row.input_tokens + row.output_tokens
+    role = format_html('<span class="said-by said-by-{}">{}</span>', row.role, capfirst(row.get_role_display()))
+    parts = [role] if with_role else []
+    if row.ending and row.ending.outcome != Outcome.DONE:
+        parts.append(outcome_label(row.ending.outcome))
+    failed, calls = row.failure_count, row.call_count
+    counts = (
+        ("", calls, ngettext("%(number)s tool call", "%(number)s tool calls", calls)),
+        ("bad", failed, ngettext("%(number)s failed", "%(number)s failed", failed)),
+        ("", tokens, ngettext("%(number)s token", "%(number)s tokens", tokens)),
+    )
+    for kind, number, words in counts:
+        if number:
+            parts.append(format_html('<span class="{}">{}</span>', kind, words % {"number": f"{number:,}"}))
+    return format_html_join(" · ", "{}", ((part,) for part in parts))
+
+
 def _url_of_conversation(db: Database, key: Any) -> str:
     session = db.rows(Message.with_deleted).values_list("session_id", flat=True).get(pk=key)
     return reverse("admin:messages_app_session_change", args=[quote(session)])
@@ -166,7 +185,8 @@ class MessageAdmin(KeysetAdmin):
         *(SessionNameFilter, MessageTagFilter, MessageUserFilter, DurationFilter, CostFilter),
         *(MessageScoreFilter, OrderFilter, CreatedFilter),
     )
-    list_display: Any = ("text", "outcome", "who", "took", "spent", "failures", "created", "in_session", "project")
+    list_display: Any = ("text", "took", "spent", "created", "in_session", "project")
+    columns_with_text = ("took", "spent")
     list_display_links = ("text", "question")
     columns = Columns(
         (
@@ -181,7 +201,7 @@ class MessageAdmin(KeysetAdmin):
             title=gettext_lazy("Runs"),
             # One knows a run by what was asked.
             columns=("question", "answer", *(name for name in columns.known if name not in ("text", "who"))),
-            usual=list_display,
+            usual=("question", "outcome", "took", "spent", "failures", "created", "in_session", "project"),
             # A message that is added by hand is no run.
             can_add=False,
         ),
@@ -277,9 +297,12 @@ class MessageAdmin(KeysetAdmin):
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         lists_runs = "question" in columns
         runs = [row for row in rows if row.role == Message.Role.ASSISTANT]
-        found = endings(runs) if lists_runs or "outcome" in columns else {}
+        found = endings(runs) if lists_runs or "outcome" in columns or "who" not in columns else {}
+        has_roles = "text" in columns and "who" not in columns
+        is_of_several = len({row.role for row in rows}) > 1
         for row in rows:
             row.ending = found.get(row.pk)
+            row.below = _told_below(row, with_role=is_of_several) if has_roles else ""
             row.is_answer_below = lists_runs and "answer" not in columns and not row.ending.error
 
         def says(row: Any) -> dict[str, str]:
@@ -357,7 +380,8 @@ class MessageAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("content"))
     def text(self, row: Any) -> SafeString:
-        return text_of(row)
+        text = text_of(row)
+        return text + second_line("quiet", row.below) if getattr(row, "below", "") else text
 
     @admin.display(description=gettext_lazy("role"))
     def who(self, row: Message) -> SafeString:

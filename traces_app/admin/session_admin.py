@@ -442,7 +442,8 @@ class SessionAdmin(KeysetAdmin):
     def problems(self, row: Session) -> SafeString | None:
         if not row.problem_count:
             return None
-        url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "true"})
+        query = {"role": Message.Role.ASSISTANT, "session": row.pk, "has_errors": "true"}
+        url = reverse("admin:messages_app_message_changelist", query=query)
         counted = _("Failed calls, errors of models, and runs that ended with an error")
         return format_html('<a href="{}" title="{}">{}</a>', url, counted, badge("error", f"{row.problem_count:,}"))
 

@@ -201,8 +201,8 @@ def test_counts_of_failed_calls_link_to_the_failures(staff: Client, run: UUID) -
     failed = ToolCall.objects.get(status="error")
     session = Session.objects.get()
     place = f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
-    # From the list of messages, and from the conversation.
-    for page in (MESSAGES, f"{SESSIONS}{session.pk}/change/"):
+    # From the list of runs, and from the conversation.
+    for page in (f"{MESSAGES}?role=assistant", f"{SESSIONS}{session.pk}/change/"):
         links = re.findall(r'<a [^>]*href="([^"]+\?failure)"', html_of(staff.get(page)))
         assert links == [f"{page_of(run)}?failure"], page
         assert staff.get(links[0]).headers["Location"] == place
@@ -253,7 +253,7 @@ def test_runs_are_a_list_of_their_own(staff: Client, run: UUID) -> None:
     (row,) = rows_of(runs)
     # One knows a run by what was asked.
     assert row[:2] == [f"{question()['content']} unknown city", "Failed"]
-    assert headings_of(runs) == ["outcome", "question", "took", "spent", "failures", "created", "in_session"]
+    assert headings_of(runs) == ["outcome", "question", "took", "failures", "created", "in_session"], "no cost is known"
     (row,) = rows_of(staff.get(f"{MESSAGES}?role=assistant&columns=answer"))
     assert row == [f"{question()['content']} unknown city", answer()["content"]]
     Project.objects.create(slug="another")
@@ -262,7 +262,9 @@ def test_runs_are_a_list_of_their_own(staff: Client, run: UUID) -> None:
     assert {"text", "who", "problems"}.isdisjoint(headings_of(runs))
     assert "Add message" not in links_of(runs)
     assert text_of(staff.get(MESSAGES)).startswith("Messages")
-    assert headings_of(staff.get(MESSAGES))[:2] == ["text", "outcome"]
+    assert headings_of(staff.get(MESSAGES)) == ["text", "took", "created", "in_session", "project"]
+    session = Session.objects.get()
+    assert headings_of(staff.get(f"{MESSAGES}?session={session.pk}")) == ["text", "took", "created", "project"]
     assert "Add message" in links_of(staff.get(MESSAGES))
 
 
@@ -845,7 +847,9 @@ def test_calls_of_deleted_messages_are_not_listed(staff: Client, run: UUID) -> N
 @pytest.mark.parametrize("query", ["tool=get_weather", "tool=get_weather&created_after=2026-03-01T00:00"])
 def test_sessions_and_messages_are_filtered_by_tool(staff: Client, project: Project, run: UUID, query: str) -> None:
     store(project, question(), answer(agent_steps=steps(1, 1)), external_id="other")
-    assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}?{query}"))] == ["Shanghai 31 °C; there is no Atlantis."]
+    assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}?{query}"))] == [
+        "Shanghai 31 °C; there is no Atlantis. Failed · 4 tool calls · 1 failed · 150 tokens"
+    ]
     names = [row[0] for row in rows_of(staff.get(f"{SESSIONS}?tool=get_weather"))]
     assert names == ["What is the weather in Shanghai and in Atlantis? unknown city"]
     assert rows_of(staff.get(f"{SESSIONS}?tool=nothing")) == []

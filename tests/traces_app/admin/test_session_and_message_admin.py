@@ -98,14 +98,7 @@ def test_session_without_title_is_named_by_its_first_question(staff: Client, pro
 def test_messages_are_listed_with_the_beginning_of_their_content(staff: Client, project: Project) -> None:
     session = store(project, "talk", 1, content="first line\n\n" + "word " * 100, title="Talk")
     (row,) = rows_of(staff.get(MESSAGES))
-    assert row == [
-        "first line " + "word " * 13 + "wor…",
-        "",
-        "user",
-        *("", "", ""),
-        ago(NOON),
-        "Talk",
-    ]
+    assert row == ["first line " + "word " * 13 + "wor…", ago(NOON), "Talk"]
     assert links_of(staff.get(MESSAGES))["Talk"] == page_of(session)
 
 
@@ -243,10 +236,10 @@ def test_sessions_are_filtered(staff: Client, project: Project, query: str, expe
         ("role=user", ["question"]),
         ("role=assistant", ["broken", "answer"]),
         ("role=system", []),
-        ("has_errors=yes", ["broken"]),
-        ("has_errors=no", ["answer", "question"]),
-        ("is_completed=no", ["broken"]),
-        ("is_completed=yes", ["answer", "question"]),
+        ("has_errors=yes", ["broken Running"]),
+        ("has_errors=no", ["answer Assistant", "question User"]),
+        ("is_completed=no", ["broken Running"]),
+        ("is_completed=yes", ["answer Assistant", "question User"]),
         ("min_duration=1500", ["answer"]),
         ("min_duration=1501", []),
         (f"min_duration={'9' * 30}", []),
@@ -257,7 +250,7 @@ def test_sessions_are_filtered(staff: Client, project: Project, query: str, expe
         ("max_cost=1", []),
         ("min_duration=%201500%20&role=assistant", ["answer"]),
         ("created_before=2026-03-01T12:00:01", ["question"]),
-        ("session={session}", ["broken", "answer", "question"]),
+        ("session={session}", ["broken Assistant · Running", "answer Assistant", "question User"]),
         ("session=00000000-0000-7000-8000-000000000000", []),
     ],
 )
@@ -436,7 +429,7 @@ def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, pro
     def found(term: str) -> list[str]:
         return [row[0] for row in rows_of(staff.get(MESSAGES, {"q": term}))]
 
-    both = ["order-1 says 1", "order-1 says 0"]
+    both = ["order-1 says 1 Assistant", "order-1 says 0 User"]
     assert found(str(message_at(session, 0).pk)) == ["order-1 says 0"]
     assert found(str(session)) == both
     assert found("order-1") == both
@@ -1224,8 +1217,9 @@ def test_title_of_a_form_with_errors_is_translated(staff: Client, project: Proje
 def test_outcome_of_open_message_is_running_or_waiting(staff: Client, project: Project) -> None:
     store(project, "s")
     Message.objects.filter(role="assistant").update(is_completed=False)
-    assert [row[1] for row in rows_of(staff.get(MESSAGES))] == ["Running", ""], "a question has none"
+    url = f"{MESSAGES}?columns=who,outcome"
+    assert [row[1:] for row in rows_of(staff.get(url))] == [["Running", "assistant"], ["", "user"]]
     assert rows_of(staff.get(SESSIONS))[0][1] == "Running"
     Session.objects.update(said_status=Session.Status.PAUSED)
-    assert [row[1] for row in rows_of(staff.get(MESSAGES))] == ["Waiting", ""]
+    assert [row[1:] for row in rows_of(staff.get(url))] == [["Waiting", "assistant"], ["", "user"]]
     assert rows_of(staff.get(SESSIONS))[0][1] == "Waiting"
