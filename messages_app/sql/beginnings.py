@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import F, Func, JSONField, TextField
+from django.db.models import Case, F, Func, IntegerField, JSONField, TextField, When
 from django.db.models.expressions import Col
 from django.db.models.functions import Cast, Left
+from django.db.models.lookups import LessThanOrEqual
 
 from access_app.encryption.columns import ENCRYPTED, Column
 from access_app.encryption.envelope import PREFIX
 from access_app.read_marks import ReadMark
+
+SMALL_BYTES = 2_000
+"""What PostgreSQL keeps in the row, about: the rest is in another table."""
 
 
 class Beginning(Left):
@@ -44,6 +48,15 @@ class Beginning(Left):
             f"ELSE LEFT({sql}, {characters}) END",
             (*values, *values, *values),
         )
+
+
+def beginning_of_small(column: str, characters: int) -> Case:
+    """Return the beginning of a JSON column where it is stored in its row, and NULL where it is longer.
+
+    To cut a long one PostgreSQL would read and decompress all of it, for each row.
+    """
+    is_small = LessThanOrEqual(Func(F(column), function="pg_column_size", output_field=IntegerField()), SMALL_BYTES)
+    return Case(When(is_small, then=Beginning(Cast(column, TextField()), characters)))
 
 
 class PrettyBeginning(Beginning):

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import F, Q, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -29,7 +28,7 @@ from messages_app.admin.selection import BulkActions
 from messages_app.admin.walks import page_size
 from messages_app.queries import as_uuid
 from messages_app.safe_text import ago, duration, first_characters, marked, one_line, visible
-from messages_app.sql.beginnings import Beginning
+from messages_app.sql.beginnings import beginning_of_small
 from traces_app.models import ToolCall, ToolResult
 from traces_app.queries.runs.addresses import url_in_run
 from traces_app.queries.search.pages import mark_of_status
@@ -103,7 +102,8 @@ class ToolCallAdmin(KeysetAdmin):
         )
     )
     api = ApiList(name="tool-calls", searches=True)
-    list_display = ("tool_name", "state", "error", "in_session", "project", "took", "began")
+    list_display = ("tool_name", "state", "arguments", "error", "in_session", "project", "took", "began")
+    columns_with_text = ("arguments", "error", "took")
     list_display_links = ("tool_name",)
     named_lists = (
         NamedList(
@@ -160,7 +160,7 @@ class ToolCallAdmin(KeysetAdmin):
             calls = calls.select_related("step")
             fields += ["step__agent_name", "step__model"]
         if "arguments" in listed:
-            calls = calls.annotate(shown_args=Beginning(Cast("args", TextField()), 2 * NAME_CHARACTERS))
+            calls = calls.annotate(shown_args=beginning_of_small("args", 2 * NAME_CHARACTERS))
         return calls.only(*fields, *self.listed_columns(request)).annotate(
             shown_title=first_characters("message__session__title", NAME_CHARACTERS),
             shown_error=first_characters("result__error", 4 * NAME_CHARACTERS),
