@@ -53,7 +53,7 @@ from messages_app.safe_text import ago, first_characters, one_line, share, visib
 from traces_app.ingest.scores import PlacedScore, ScoreTarget, delete_score, place_of_message, store_scores
 from traces_app.models import Score, ToolCall
 from traces_app.queries.filters import ScoreFilterSet
-from traces_app.queries.score_sums import Average, NamedScores, score_sums
+from traces_app.queries.score_sums import Average, Changed, NamedScores, score_sums
 from traces_app.queries.session_names import read_session_name, read_session_names
 from tracesite_sdk import records
 from tracesite_sdk.normalize.redacted import redact_score
@@ -244,6 +244,21 @@ class AverageRow:
 
     named: NamedScores
     url: str
+    changed: Changed | None
+    url_after: str = ""
+    """The list of the scores after the change."""
+
+    @property
+    def shown_before(self) -> str:
+        return self.words(self.changed.before) if self.changed else ""
+
+    @property
+    def shown_after(self) -> str:
+        return self.words(self.changed.after) if self.changed else ""
+
+    @property
+    def has_risen(self) -> bool:
+        return self.changed is not None and (self.changed.after.value or 0) > (self.changed.before.value or 0)
 
     @property
     def shown(self) -> str:
@@ -283,13 +298,22 @@ def averages_context(request: HttpRequest, changelist: KeysetChangeList) -> dict
         sums = score_sums(readable.rows(lambda db, scope: filters.found(db, scope, None)))
     except InvalidInput:  # it took too long
         return {}
-    rows = [
-        AverageRow(named=named, url=changelist.get_query_string({"name": named.name}))
-        for named in sums.names[:NAMES_SHOWN]
-    ]
-    with_numbers = [row for row in rows if row.named.whole.numbers][:CHARTS_SHOWN]
-    charts = [(row, _chart(row, sums.step, changelist)) for row in with_numbers]
+    rows = [_average_row(named, changelist) for named in sums.names[:NAMES_SHOWN]]
+    with_numbers = sorted((row for row in rows if row.named.whole.numbers), key=lambda row: row.changed is None)
+    charts = [(row, _chart(row, sums.step, changelist)) for row in with_numbers[:CHARTS_SHOWN]]
     return {"sums": sums, "averages": rows, "average_charts": charts}
+
+
+def _average_row(named: NamedScores, changelist: KeysetChangeList) -> AverageRow:
+    changed = named.changed()
+    of_name = {"name": named.name}
+    after = of_name | ({"created": None, "created_after": parameter_of(changed.at)} if changed else {})
+    return AverageRow(
+        named=named,
+        url=changelist.get_query_string(of_name),
+        changed=changed,
+        url_after=changelist.get_query_string(after) if changed else "",
+    )
 
 
 def _chart(row: AverageRow, step: timedelta, changelist: KeysetChangeList) -> Chart:
@@ -309,6 +333,7 @@ def _chart(row: AverageRow, step: timedelta, changelist: KeysetChangeList) -> Ch
         label=(lambda part: f"{part:.0%}") if is_share else (lambda value: f"{value:,.4g}"),
         scale=(lambda _most: 1) if is_share else round_cost,
         lines={"p95": averages},
+        since=row.changed.at if row.changed else None,
     )
 
 
@@ -321,8 +346,10 @@ class ScoreAdmin(KeysetAdmin):
         *(ProjectFilter, ScoreNameFilter, YesOrNoFilter, ScoreLabelFilter, ScoreSourceFilter, ScoreAuthorFilter),
         *(ScoreKindFilter, ValueFilter, SessionNameFilter, MessageIdFilter, CreatedFilter),
     )
-    list_display = ("shown_name", "shown", "shown_comment", "about", "who", "project", "created")
-    columns = Columns(("shown_name", "shown", "kind", "shown_comment", "about", "who", "named", "project", "created"))
+    list_display = ("shown", "shown_name", "shown_comment", "about", "who", "project", "created")
+    columns = Columns(("shown", "shown_name", "kind", "shown_comment", "about", "who", "named", "project", "created"))
+    columns_with_text = ("shown_comment",)
+    columns_that_differ = ("shown_name", "who")
     api = ApiList(name="scores")
     fields = ("project", "shown_name", "shown", "whole_comment", "about", "who", "external_id", "trace_id", "created")
     search_help_text = gettext_lazy("Search by ID or external ID.")
@@ -362,8 +389,11 @@ class ScoreAdmin(KeysetAdmin):
 
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         names = read_session_names(row.session for row in rows if row.session is not None)
+        # Of authors that are all persons, the word would be said in each row.
+        is_of_several = len({row.source for row in rows}) > 1
         for row in rows:
             row.session_name = names.get(row.session_id, "")
+            row.shown_source = row.get_source_display() if is_of_several or not row.author else ""
         return super().shown_columns(request, columns, rows)
 
     @admin.display(description=gettext_lazy("name"))
@@ -405,8 +435,11 @@ class ScoreAdmin(KeysetAdmin):
         return format_html('{} <span class="quiet">· {}</span>', whole, run)
 
     @admin.display(description=gettext_lazy("author"))
-    def who(self, row: Score) -> SafeString:
-        return format_html("{} {}", row.get_source_display(), visible(one_line(row.author, NAME_CHARACTERS)))
+    def who(self, row: Any) -> SafeString:
+        # On the page of one score nothing is left out.
+        source = getattr(row, "shown_source", row.get_source_display())
+        author = visible(one_line(row.author, NAME_CHARACTERS))
+        return format_html('{} <span class="quiet">{}</span>', author, source) if source else author
 
     @admin.display(description=gettext_lazy("created"))
     def created(self, row: Score) -> SafeString:

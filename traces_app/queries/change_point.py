@@ -51,9 +51,13 @@ class ChangePoint:
         return (self.before + self.after) / 2
 
 
-def change_point(points: Sequence[Point]) -> ChangePoint | None:
-    """Return the change of a series in the order of time; None if it has none, or too few points or calls to tell."""
-    if len(points) < 2 * LEAST_POINTS:
+def change_point(points: Sequence[Point], *, least_after: int | None = None) -> ChangePoint | None:
+    """Return the change of a series in the order of time; None if it has none, or too few points or calls to tell.
+
+    `least_after` is the number of points and of calls that suffice after a change, for values that are given rarely.
+    """
+    points_after, calls_after = (LEAST_POINTS, LEAST_CALLS) if least_after is None else (least_after, least_after)
+    if len(points) < LEAST_POINTS + points_after:
         return None
     weights = [0, *accumulate(point.calls for point in points)]
     sums = [0.0, *accumulate(point.calls * point.value for point in points)]
@@ -68,8 +72,8 @@ def change_point(points: Sequence[Point]) -> ChangePoint | None:
     end = len(points)
     splits = [
         split
-        for split in range(LEAST_POINTS, end - LEAST_POINTS + 1)
-        if weights[split] >= LEAST_CALLS and weights[end] - weights[split] >= LEAST_CALLS
+        for split in range(LEAST_POINTS, end - points_after + 1)
+        if weights[split] >= LEAST_CALLS and weights[end] - weights[split] >= calls_after
     ]
     if not splits:
         return None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models.functions import Coalesce
@@ -21,10 +21,13 @@ from messages_app.sql.pagination import IdRange, ListRows
 from traces_app.models import Score
 from tracesite_sdk.records import ids
 
+from .change_point import Point, change_point
 from .runs.actors import Actors, actors_of
 from .tool_statistics import steps_between
 
 MOST_READ = 2_000
+LEAST_AFTER = 2
+"""Scores in as many steps that tell of a change, because people give few. Of noise 5 % at most look like one, as with more."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +47,24 @@ class Average:
             self.numbers += 1
             self.total += number
 
+    @classmethod
+    def of(cls, parts: Iterable[Average]) -> Average:
+        whole = cls()
+        for part in parts:
+            whole.scores += part.scores
+            whole.numbers += part.numbers
+            whole.total += part.total
+        return whole
+
+
+class Changed(NamedTuple):
+    """Since when the average of a name is another."""
+
+    at: datetime
+    """The beginning of the first step after the change."""
+    before: Average
+    after: Average
+
 
 @dataclass(kw_only=True)
 class NamedScores:
@@ -57,6 +78,20 @@ class NamedScores:
     """By the beginning of the step, oldest first, also those without scores."""
     agents: dict[str, Average] = field(default_factory=lambda: defaultdict(Average))
     models: dict[str, Average] = field(default_factory=lambda: defaultdict(Average))
+
+    def changed(self) -> Changed | None:
+        """Return the change of the average over time; None if there is none, or too little to tell."""
+        points = [
+            Point(at=begin, value=value, calls=average.numbers)
+            for begin, average in self.steps.items()
+            if (value := average.value) is not None
+        ]
+        change = change_point(points, least_after=LEAST_AFTER)
+        if change is None:
+            return None
+        before = Average.of(average for begin, average in self.steps.items() if begin < change.at)
+        after = Average.of(average for begin, average in self.steps.items() if begin >= change.at)
+        return Changed(change.at, before, after)
 
 
 @dataclass(frozen=True, kw_only=True)

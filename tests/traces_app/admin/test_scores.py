@@ -268,6 +268,45 @@ def test_charts_show_averages_over_time_and_lead_to_scores(staff: Client, projec
     assert len(rows_of(staff.get(SCORES + unescape(points[1][0])))) == 2
 
 
+def test_changed_average_leads_to_the_scores_since(staff: Client, project: Project) -> None:
+    store(project, answer(external_id="a"), external_id="s", title="Talk")
+    now = timezone.now()
+    for days in range(2, 14, 2):
+        at = now - timedelta(days=days)
+        judge(project, name="helpful", value=True, session_id="s", created_at=at, external_id=f"before {days}")
+    assert "since" not in text_of(staff.get(SCORES))
+    for hours in (1, 14):
+        at = now - timedelta(hours=hours)
+        judge(project, name="helpful", value=False, session_id="s", created_at=at, external_id=f"after {hours}")
+    page = staff.get(SCORES)
+    (caption,) = re.findall(r"<figcaption>(.*?)</figcaption>", html_of(page), re.DOTALL)
+    words = " ".join(re.sub(r"<[^>]+>", " ", caption).split())
+    assert re.fullmatch(r"0% yes helpful ▼ 2 scores since [0-9-]+ [0-9:]+ · before 100% of 6", words)
+    assert averages(page)[0].startswith("helpful 8 75% yes")
+    (url,) = re.findall(r'<a href="([^"]+)">2 scores since', caption)
+    assert [row[0] for row in rows_of(staff.get(SCORES + unescape(url)))] == ["no", "no"]
+
+
+def test_what_all_scores_of_a_page_say_has_no_column(staff: Client, run: UUID, project: Project) -> None:
+    for number in range(2):
+        judge(
+            project,
+            name="helpful",
+            value=True,
+            message_id=str(run),
+            source="person",
+            author="ada",
+            external_id=f"{number}",
+        )
+    heads = re.findall(r'scope="col" class="column-(\w+)"', html_of(staff.get(SCORES)))
+    assert heads == ["shown", "about", "created"]
+    judge(project, name="tone", value=0.5, message_id=str(run), comment="calm", external_id="2")
+    heads = re.findall(r'scope="col" class="column-(\w+)"', html_of(staff.get(SCORES)))
+    assert heads == ["shown", "shown_name", "shown_comment", "about", "who", "created"]
+    chosen = re.findall(r'scope="col" class="column-(\w+)"', html_of(staff.get(f"{SCORES}?name=helpful&columns=who")))
+    assert chosen == ["shown", "who"]
+
+
 def test_rows_lead_to_the_runs_that_they_are_about(staff: Client, project: Project) -> None:
     store(project, answer(external_id="a"), external_id="s", title="Talk")
     judge(project, name="accuracy", value=1, message_id="a", session_id="s")

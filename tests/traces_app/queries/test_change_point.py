@@ -67,6 +67,17 @@ def test_too_few_calls_or_points_tell_nothing() -> None:
     assert change_point(series([0, 0, 0, 1, 1, 1], calls=2)) is not None
 
 
+def test_fewer_points_after_a_change_suffice_where_asked() -> None:
+    values = [1.0] * 5 + [0.0] * 2
+    assert change_point(series(values, calls=1)) is None
+    found = change_point(series(values, calls=1), least_after=2)
+    assert found is not None
+    assert (found.at, found.before, found.after) == (BEGIN + timedelta(hours=5), 1.0, 0.0)
+    assert change_point(series(values[:-1], calls=1), least_after=2) is None, "a single one is an outlier"
+    noisy = [change_point(series(noise(24, seed), calls=1), least_after=2) for seed in range(200)]
+    assert sum(point is not None for point in noisy) <= 10
+
+
 @pytest.mark.parametrize("at", [0, 5, 12, 22, 23])
 @pytest.mark.parametrize("seed", range(5))
 def test_outlier_is_no_change(at: int, seed: int) -> None:
