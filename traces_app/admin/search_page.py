@@ -27,14 +27,14 @@ from messages_app.admin.keyset import KeysetAdmin, single_words, without_invalid
 from messages_app.admin.list_rows import CHECKBOX, Column
 from messages_app.admin.time_zones import ENTERED_IN
 from messages_app.admin.typed_filters import typed_filters
-from messages_app.admin.walks import end_of_search, request_for
+from messages_app.admin.walks import end_of_search, page_size, request_for
 from messages_app.models import Message, Session
 from traces_app.models import ToolCall
 from traces_app.queries.runs.outcome import Outcome
 
 from .filters import OutcomeFilter
 from .periods import warn_of_others
-from .text_search import tell_fault
+from .text_search import best_first, tell_fault
 
 SHOWN = 5
 _LISTS: tuple[tuple[Any, Promise, Mapping[str, str]], ...] = (
@@ -74,7 +74,7 @@ class FoundList:
     """"12", or "50+" if there are more than a page of the list has."""
     columns: Sequence[Column] = ()
     rows: Sequence[SafeString] = ()
-    """The newest SHOWN."""
+    """The best SHOWN of a page of the list."""
     has_more: bool = False
     was_stopped: bool = False
     """Whether it took too long, so that there may be rows."""
@@ -107,6 +107,7 @@ def show_everything(model_admin: KeysetAdmin, request: HttpRequest) -> HttpRespo
         "found": [one for one in lists if one.rows],
         "without": [one.title for one in lists if one.has_filters and not (one.rows or one.was_stopped)],
         "not_searched": [one.title for one in lists if not one.has_filters],
+        "ranked": page_size(model_admin, request) if query else 0,
         "was_stopped": any(one.was_stopped for one in lists),
         "words": single_words(query),
         "any_time": _at_any_time(query, given),
@@ -181,6 +182,11 @@ def _chips(
         yield Chip(label=str(filter_.title), text=filter_.shown_value(), without=url)
 
 
+def _name_of(row: Any) -> str:
+    """Return what a session, run or call is known by, but for tools and errors."""
+    return getattr(row, "shown_question", "") or getattr(row, "session_name", "") or ""
+
+
 def _search(
     request: HttpRequest,
     model: type[Any],
@@ -207,6 +213,7 @@ def _search(
     found = of_model.keyset_list(page)
     if model is _LISTS[0][0]:
         tell_fault(request, page)
+    found.result_list = best_first(page, found.result_list, _name_of)
     found.list_display = [one for one in found.list_display if one != CHECKBOX]
     del query_dict[COLUMNS]
     return FoundList(

@@ -365,6 +365,26 @@ def test_search_finds_in_all_lists(staff: Client, runs: dict[str, str]) -> None:
     assert text_of(staff.get(url, {"q": "nowhere"})).count("Nothing found") == 1
 
 
+def test_search_shows_names_before_tools_and_tools_before_the_rest(staff: Client, project: Project) -> None:
+    def run(name: str, minute: int, asked: str, said: str, tool: str) -> None:
+        at = timezone.now() - timedelta(hours=1) + timedelta(minutes=minute)
+        call = {"id": "c", "name": tool, "args": {}, "result": {"output": "ok"}}
+        steps = [{"iteration": 0, "tool_calls": [call]}]
+        said_then = answer(external_id="a", content=said, created_at=at + SECOND, agent_steps=steps)
+        store(project, question(content=asked, created_at=at), said_then, external_id=name)
+
+    run("asked", 0, "Where is my refund?", "The refund is on its way.", "look")
+    run("tool", 1, "Where is my money?", "On its way.", "refund_order")
+    run("said", 2, "Hello?", "A refund takes long.", "look")
+    run("other", 3, "Good bye.", "Bye.", "look")
+    page = html_of(staff.get("/admin/messages_app/session/everything/?q=refund"))
+    assert "Titles and questions with the words come first" in page
+    for part in re.findall(r'<section class="found-in-list">(.*?)</section>', page, re.DOTALL)[:2]:
+        places = [part.find(words) for words in ("Where is my refund?", "Where is my money?", "Hello?")]
+        assert sorted(places) == places, part
+        assert -1 not in places
+
+
 def test_search_page_says_what_can_be_typed_and_what_lacks_the_words(staff: Client, runs: dict[str, str]) -> None:
     url = f"{SESSIONS}everything/"
     empty = staff.get(url)
