@@ -13,6 +13,7 @@ SwaggerUIBundle({
   deepLinking: true,
   validatorUrl: null, // would ask a server elsewhere
   syntaxHighlight: false, // has colours of its own
+  showMutatedRequest: false, // the token is of this login, and not for a copied command
   defaultModelsExpandDepth: 0,
   requestInterceptor: (request) => {
     const token = csrfToken();
