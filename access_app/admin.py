@@ -272,6 +272,11 @@ class MaskingRuleForm(OfProject, MaskingRuleModelForm):
             }
         }
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # The names of presets, which the page lists: other kinds have free texts.
+        self.fields["value"].widget.attrs["list"] = "masking-presets"
+
     def clean(self) -> dict[str, Any] | None:
         fields = super().clean()
         if fields and fields.get("kind") and fields.get("value"):

@@ -49,6 +49,8 @@ _PARTS: Final = re.compile(
 )
 """Parts of a pattern of RE2 that need care: groups with names, conditions about edges, and what has their signs as characters."""
 
+_LOOKS_AROUND: Final = ("(?=", "(?!", "(?<=", "(?<!")
+
 RuleRow = tuple[str, str, str]
 """Name, kind and value of a rule."""
 _CACHE: BoundedCache[int, Rules] = BoundedCache(10_000, max_age=MAX_AGE)
@@ -218,9 +220,35 @@ def _compile(pattern: str | bytes) -> Any:
     except re2.error as error:
         reason = error.args[0]
         raise ValueError(
-            _("Not a pattern of RE2, which has no lookaround and no backreferences: %(reason)s")
-            % {"reason": reason.decode() if isinstance(reason, bytes) else reason}
+            _("Not a valid pattern: %(reason)s")
+            % {"reason": _in_words(reason.decode() if isinstance(reason, bytes) else reason)}
         ) from error
+
+
+def _in_words(reason: str) -> str:
+    """Return what is wrong with a pattern, of what RE2 says: `missing ): (a`, `invalid perl operator: (?=`."""
+    fault, _colon, part = reason.partition(": ")
+    match fault:
+        case "missing )":
+            return _("a ( is not closed.")
+        case "unexpected )":
+            return _("a ) closes nothing.")
+        case "missing ]":
+            return _("a [ is not closed.")
+        case "no argument for repetition operator":
+            return _("there is nothing before %(part)s that it could repeat.") % {"part": part}
+        case "bad repetition operator":
+            return _("%(part)s repeats a repetition.") % {"part": part}
+        case "invalid repetition size":
+            return _("%(part)s does not repeat from a smaller number to a greater one, at most 1,000 times.") % {
+                "part": part
+            }
+        case "invalid escape sequence" if part[1:].isdigit():
+            return _("%(part)s refers to what a group has found, which rules cannot.") % {"part": part}
+        case "invalid perl operator" if part.startswith(_LOOKS_AROUND):
+            return _("%(part)s looks at what stands before or after, which rules cannot.") % {"part": part}
+        case _:
+            return reason
 
 
 def _encodable(text: str) -> str:

@@ -85,9 +85,15 @@ def test_rule_of_each_kind_counts(
     [
         ("preset", "mail", "email, phone, card, iban, chinese_id"),
         ("key", "--", "needs a letter"),
-        ("pattern", "(a", "missing )"),
-        ("pattern", r"(?<=a)b", "no lookaround"),
-        ("pattern", r"(a)\1", "no backreferences"),
+        ("pattern", "(a", "Not a valid pattern: a ( is not closed."),
+        ("pattern", r"(?<=a)b", "(?<= looks at what stands before or after"),
+        ("pattern", r"(a)\1", "refers to what a group has found"),
+        ("pattern", "a)", "a ) closes nothing"),
+        ("pattern", "[a", "a [ is not closed"),
+        ("pattern", "*a", "nothing before *"),
+        ("pattern", "a**", "** repeats a repetition"),
+        ("pattern", "a{2000}", "at most 1,000 times"),
+        ("pattern", r"\p{Foo}", "invalid character class range"),
         ("pattern", "a*", "empty text"),
         ("pattern", r"\Aa", "Write ^ and $"),
         ("path", "a..b", "Write keys and [*]"),
@@ -269,7 +275,7 @@ def test_admin_names_the_fault_of_a_rule(login: Callable[[User], Client], superu
         form(name="x", kind="pattern", value="(a", when="store", enabled="on"),
     )
     assert response.status_code == 200
-    assert "missing )" in response.content.decode()
+    assert "Not a valid pattern: a ( is not closed." in response.content.decode()
     named = login(superuser).post(
         f"/admin/access_app/project/{project.pk}/change/",
         form(name="order number", kind="preset", value="email", when="store", enabled="on"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -72,7 +73,7 @@ def badge(kind: str, text: str) -> SafeString:
 
 def counts_in_words(counts: Iterable[tuple[int, str]]) -> str:
     """Return how many there are of several things, each with its text for `%(number)s`, but of those that are none."""
-    return " · ".join(text % {"number": number} for number, text in counts if number)
+    return " · ".join(text % {"number": intcomma(number)} for number, text in counts if number)
 
 
 def outcome_label(outcome: Outcome) -> SafeString:

@@ -1,24 +1,29 @@
-"""The pages of a project's masking rules: what they make of a text, what they would change in recent traces, and applying them to all
-stored ones."""
+"""The pages of a project's masking rules: what they make of a text, what they would change in stored traces, and applying them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, ClassVar, Final
+from datetime import datetime
+from itertools import chain, islice
+from time import monotonic
+from typing import Any, ClassVar, Final, NamedTuple
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.core.exceptions import ValidationError
+from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.admin import MaskingRuleForm
 from access_app.admin_roles import Page, RoleAdmin
@@ -30,16 +35,22 @@ from access_app.people import with_people
 from access_app.request_database import database
 from access_app.visibility import visible_to
 from messages_app.admin.time_zones import with_zone
-from messages_app.models import Message
+from messages_app.models import Message, Session
 from traces_app.maintenance.masking import Change, preview_masking
 from traces_app.maintenance.masking_runs import request_run
-from traces_app.models import MaskingRun
+from traces_app.models import MaskingRun, Score, ToolCall, ToolResult
+from traces_app.queries.session_names import read_names_around, read_session_names
+from tracesite_sdk.records import ids
 from tracesite_sdk.redaction.engine import redact
-from tracesite_sdk.redaction.rules import MARKER, Rules
+from tracesite_sdk.redaction.presets import PRESETS
+from tracesite_sdk.redaction.rules import MARKER
 
-NEWEST: Final = 200
-"""Messages that a preview reads."""
+from .labels import counts_in_words, title_of
+
+SECONDS: Final = 5
+"""After these a preview reads no more."""
 SHOWN: Final = 50
+"""Rows with changes that a preview shows."""
 RUNS: Final = 10
 LONGEST_TEXT: Final = 50_000
 """Characters of a text to try."""
@@ -48,24 +59,43 @@ _ANOTHER: Final = "+"
 """In place of the name of a rule, which has no such character."""
 
 
+class Difference(NamedTuple):
+    """A changed value of a preview."""
+
+    place: str
+    paths: str
+    rules: str
+    before: str
+    after: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class PreviewRow:
-    """A changed row of a preview."""
+    """A message or session with what would change in it."""
 
-    message_id: Any
-    paths: str
-    differences: list[tuple[str, str, str]]
+    url: str
+    name: str
+    kind: str
+    differences: list[Difference]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """The changes that rules would make in the newest messages."""
+    """The changes that rules would make."""
 
-    read: int
+    messages: int
+    """How many were read."""
+    sessions: int
+    is_whole: bool
+    """False if time was up before everything was read."""
+    back_to: datetime | None
+    """The time of the oldest message that was read."""
     rows: list[PreviewRow]
     has_more: bool
-    removed: dict[str, int]
-    """Numbers of values, by name of the rule."""
+    removed: list[tuple[str, str]]
+    """What each rule would remove, in words, with its name."""
+    spans: int
+    """How many would change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +163,7 @@ class PreviewForm(RulesForm):
         label=gettext_lazy("Kind"), required=False, choices=[("", "---------"), *MaskingKind.choices]
     )
     value = forms.CharField(label=gettext_lazy("Name or pattern"), required=False, max_length=500)
+    value.widget.attrs["list"] = "masking-presets"
 
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(project, *args, **kwargs)
@@ -194,7 +225,7 @@ def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) 
         if apply is None or "rule" not in apply.errors:
             form = PreviewForm(project, request.POST)
         if form.is_bound and _is_usable(form):
-            preview = _preview(db, project.pk, compiled(form.rows))
+            preview = _preview(db, project.pk, form.rows)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": _("Masking of stored traces"),
@@ -205,9 +236,13 @@ def show_masking(model_admin: RoleAdmin, request: HttpRequest, project_pk: int) 
         "preview": preview,
         "to_apply": form.rows if preview and form.is_stored else (),
         "previewed": _digest_of(form.rows) if preview else "",
-        "newest": NEWEST,
+        "presets": PRESETS,
+        "seconds": SECONDS,
         "requested": with_zone(_("Requested")),
-        "runs": with_people(MaskingRun.objects.filter(project=project), "requested_by").order_by("-pk")[:RUNS],
+        "runs": [
+            (run, _removed_by(run))
+            for run in with_people(MaskingRun.objects.filter(project=project), "requested_by").order_by("-pk")[:RUNS]
+        ],
     }
     return TemplateResponse(request, "admin/traces_app/masking_page.html", context)
 
@@ -255,9 +290,9 @@ def _trial(label: str, text: str, rules: Iterable[Mapping[str, Any]]) -> Trial:
     is_json = isinstance(value, dict | list)
     rows = tuple((rule["name"], rule["kind"], rule["value"]) for rule in rules)
     clean, receipts = redact(value if is_json else text, compiled(rows))
-    removed = Counter[str]()
+    removed, names = Counter[str](), {name for name, _kind, _value in rows}
     for receipt in receipts:
-        removed[receipt.rule] += receipt.count
+        removed[rule_label(receipt.rule, names)] += receipt.count
     after = json.dumps(clean, indent=2, ensure_ascii=False) if is_json else str(clean)
     return Trial(label=label, text=after, removed=dict(sorted(removed.items())))
 
@@ -317,19 +352,106 @@ class MaskingRunAdmin(RoleAdmin):
         return False  # it has no list
 
 
-def _preview(db: Database, project_id: int, rules: Rules) -> Preview:
-    changes = preview_masking(db, project_id, rules, NEWEST)
-    removed = Counter[str]()
-    rows = []
-    for number, change in enumerate(changes):
-        for receipt in change.receipts:
-            removed[receipt.rule] += receipt.count
-        if number <= SHOWN:
-            rows.append(_row(change))
-    read = db.rows(Message.objects).filter(project=project_id)[:NEWEST].count()
-    return Preview(read=read, rows=rows[:SHOWN], has_more=len(rows) > SHOWN, removed=dict(sorted(removed.items())))
+def _preview(db: Database, project_id: int, rows: tuple[RuleRow, ...]) -> Preview:
+    """Read as `apply_masking` does, the newest messages first, for SECONDS."""
+    until = monotonic() + SECONDS
+    read, values = Counter[type[models.Model]](), Counter[str]()
+    places: dict[type[models.Model], Counter[str]] = {Message: Counter(), Session: Counter()}
+    shown: list[tuple[type[models.Model], Change]] = []
+    spans = changes = 0
+    oldest, is_whole = None, True
+    for batch in preview_masking(db, project_id, compiled(rows)):
+        read[batch.model] += len(batch.keys)
+        spans += batch.spans
+        changes += len(batch.changes)
+        shown += [(batch.model, change) for change in batch.changes[: SHOWN - len(shown)]]
+        found = {(change.owner_id, receipt.rule) for change in batch.changes for receipt in change.receipts}
+        for _owner_id, rule in found:
+            places[batch.model][rule] += 1
+        for receipt in chain.from_iterable(change.receipts for change in batch.changes):
+            values[receipt.rule] += receipt.count
+        if batch.model is Message:
+            oldest = batch.keys[-1]
+        if monotonic() > until:
+            is_whole = False
+            break
+    names = {name for name, _kind, _value in rows}
+    return Preview(
+        messages=read[Message],
+        sessions=read[Session],
+        is_whole=is_whole,
+        back_to=ids.created_at_of(oldest) if oldest else None,
+        rows=_rows(db, shown, names),
+        has_more=changes > len(shown),
+        removed=[
+            (rule_label(rule, names), _removed_in_words(values[rule], places[Message][rule], places[Session][rule]))
+            for rule in sorted(values)
+        ],
+        spans=spans,
+    )
 
 
-def _row(change: Change) -> PreviewRow:
-    paths = ", ".join(f"{receipt.path} ({receipt.rule})" for receipt in islice(change.receipts, 5))
-    return PreviewRow(message_id=change.owner_id, paths=paths, differences=list(change.differences(_CHARACTERS)))
+def rule_label(name: str, names: Container[str]) -> str:
+    """Return the name of a rule of the project, or what those of the product are called that are always applied."""
+    return name if name in names else _("secrets")
+
+
+def _removed_by(run: MaskingRun) -> str:
+    names = {name for name, _kind, _value in run.rules}
+    return ", ".join(
+        f"{rule_label(name, names)}: "
+        + ngettext("%(number)s value", "%(number)s values", count) % {"number": intcomma(count)}
+        for name, count in run.removed.items()
+    )
+
+
+def _removed_in_words(values: int, messages_: int, sessions: int) -> str:
+    counts = [
+        (messages_, ngettext("%(number)s message", "%(number)s messages", messages_)),
+        (sessions, ngettext("%(number)s session", "%(number)s sessions", sessions)),
+    ]
+    found = ngettext("%(number)s value in %(rows)s", "%(number)s values in %(rows)s", values)
+    rows = counts_in_words(counts)
+    return found % {"number": intcomma(values), "rows": rows}
+
+
+def _rows(db: Database, shown: Sequence[tuple[type[models.Model], Change]], names: Container[str]) -> list[PreviewRow]:
+    """Return the changes by message and session."""
+    of_messages = {change.owner_id for model, change in shown if model is Message}
+    of_sessions = {change.owner_id for model, change in shown if model is Session}
+    around = read_names_around(db, of_messages)
+    kinds = {row.pk: title_of(row) for row in db.rows(Message.with_deleted).filter(pk__in=of_messages).only("role")}
+    sessions = read_session_names(db.rows(Session.with_deleted).filter(pk__in=of_sessions).only("title", "external_id"))
+    calls = [change.row.pk for _model, change in shown if isinstance(change.row, ToolCall | ToolResult)]
+    tools = dict(db.rows(ToolCall.with_deleted).filter(pk__in=calls).values_list("pk", "tool__name"))
+    differences: dict[UUID, list[Difference]] = {}
+    for _model, change in shown:
+        paths = ", ".join(receipt.path for receipt in islice(change.receipts, 5))
+        rules = ", ".join(sorted({rule_label(receipt.rule, names) for receipt in change.receipts}))
+        for name, before, after in change.differences(_CHARACTERS):
+            place = _place(change.row, name, tools)
+            differences.setdefault(change.owner_id, []).append(Difference(place, paths, rules, before, after))
+    return [
+        PreviewRow(
+            url=reverse(f"admin:messages_app_{'message' if key in of_messages else 'session'}_change", args=[key]),
+            name=around.get(key) or sessions.get(key) or str(key),
+            kind=kinds.get(key) or _("Session"),
+            differences=found,
+        )
+        for key, found in differences.items()
+    ]
+
+
+def _place(row: models.Model, name: str, tools: Mapping[UUID, str]) -> str:
+    """Return which value of a row it is, in words."""
+    value = str(row._meta.get_field(name).verbose_name)  # type: ignore[union-attr] # the columns of masking have names
+    match row:
+        case Message() | Session():
+            return capfirst(value)
+        case ToolCall() | ToolResult():
+            of = tools[row.pk]
+        case Score():
+            of = row.name
+        case _:
+            return capfirst(f"{row._meta.verbose_name}: {value}")
+    return _("%(value)s of %(name)s") % {"value": capfirst(value), "name": of}

@@ -24,14 +24,13 @@ from access_app.readable_pages import readable_on_page
 from access_app.request_database import database
 from access_app.visibility import ProjectScope
 from messages_app.admin.filters import readable_projects, scope_of_page
-from messages_app.models import Message
 from messages_app.queries import find_session_in
 from messages_app.safe_text import duration, share
 from messages_app.sql.batch import time_limit
 from messages_app.sql.pagination import QuerySetKeys
 from traces_app.models import Tool
 from traces_app.queries import tool_examples
-from traces_app.queries.session_names import read_session_names
+from traces_app.queries.session_names import read_names_around
 from traces_app.queries.tool_filters import ToolStatisticsFilterSet
 from traces_app.queries.tool_statistics import ALL_CALLS, CallFilter, Figures, Statistics
 from traces_app.queries.tools import tool_statistics
@@ -283,10 +282,8 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
 
 def _named(db: Database, runs: Sequence[tool_examples.Slow]) -> list[tuple[tool_examples.Slow, str]]:
     """Return the runs with the names of their sessions."""
-    rows = db.rows(Message.with_deleted).select_related("session").only("session__title", "session__external_id")
-    found = rows.in_bulk([run.message_id for run in runs])
-    names = read_session_names(message.session for message in found.values())
-    return [(run, names[found[run.message_id].session_id]) for run in runs if run.message_id in found]
+    names = read_names_around(db, [run.message_id for run in runs if run.message_id is not None])
+    return [(run, names[run.message_id]) for run in runs if run.message_id in names]
 
 
 def _over_time(db: Database, found: Compared, tool: Tool, period: Period, filters: Filters) -> dict[str, Any]:

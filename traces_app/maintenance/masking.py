@@ -58,6 +58,19 @@ class Change:
             yield name, _in_short(before, after, characters), _in_short(after, before, characters)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Previewed:
+    """What rules would change in some messages, sessions or spans."""
+
+    model: type[models.Model]
+    keys: list[UUID]
+    """The rows that were read, the newest first."""
+    changes: list[Change] = field(default_factory=list)
+    """Those in messages and sessions."""
+    spans: int = 0
+    """How many spans would change: their values are not counted."""
+
+
 @dataclass(kw_only=True)
 class Masked:
     """The progress of a run."""
@@ -72,11 +85,23 @@ class Masked:
     """The last message that is done."""
 
 
-def preview_masking(db: Database, project_id: int, rules: Rules, newest: int) -> Iterator[Change]:
-    """Yield what the rules would change in the newest messages of a project."""
-    keys = db.rows(Message.objects).filter(project=project_id).order_by("-pk").values_list("pk", flat=True)[:newest]
-    for some in _batches(list(keys)):
-        yield from _changes_in_messages(db, some, rules)
+def preview_masking(db: Database, project_id: int, rules: Rules, newest: int | None = None) -> Iterator[Previewed]:
+    """Yield what `apply_masking` would change, the newest first: messages, then sessions, then spans. Change nothing.
+
+    With `newest`, only so many messages are read. A caller that has enough stops.
+    """
+    left = newest
+    for page in _pages(db.rows(Message.with_deleted).filter(project=project_id), newest_first=True):
+        keys = [key for (key,) in page[:left]]
+        yield Previewed(model=Message, keys=keys, changes=list(_changes_in_messages(db, keys, rules)))
+        if left is not None and not (left := left - len(keys)):
+            return
+    for page in _pages(db.rows(Session.with_deleted).filter(project=project_id), newest_first=True):
+        keys = [key for (key,) in page]
+        yield Previewed(model=Session, keys=keys, changes=list(_changes_in_sessions(db, keys, rules)))
+    for rows in _pages(_spans(db, project_id), "kind", "content", newest_first=True):
+        changed = sum(masked_content(kind, content, rules) is not None for _key, kind, content in rows)
+        yield Previewed(model=Span, keys=[row[0] for row in rows], spans=changed)
 
 
 def apply_masking(
@@ -117,8 +142,7 @@ def apply_masking(
 
 def _mask_spans(db: Database, project_id: int, rules: Rules, done: Masked) -> None:
     """Mask spans as they arrived. Nothing else changes them, and their receipts are inside."""
-    spans = db.rows(Span.objects).filter(project=project_id).exclude(kind=Span.Kind.MEDIA)
-    for rows in _pages(spans, "kind", "content"):
+    for rows in _pages(_spans(db, project_id), "kind", "content"):
         clean = {key: masked_content(kind, content, rules) for key, kind, content in rows}
         changed = {key: content for key, content in clean.items() if content is not None}
         with db.atomic():
@@ -133,12 +157,18 @@ def _mask_spans(db: Database, project_id: int, rules: Rules, done: Masked) -> No
         done.changed += len(changed)
 
 
-def _pages(rows: QuerySet[Any], *columns: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the ids and columns of rows in the order of ids, some at a time."""
-    last = UUID(int=0)
-    while page := list(rows.filter(pk__gt=last).order_by("pk").values_list("pk", *columns)[:AT_A_TIME]):
+def _spans(db: Database, project_id: int) -> QuerySet[Span]:
+    return db.rows(Span.objects).filter(project=project_id).exclude(kind=Span.Kind.MEDIA)
+
+
+def _pages(rows: QuerySet[Any], *columns: str, newest_first: bool = False) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the ids and columns of rows in the order of ids, or the newest first, some at a time."""
+    order, further = ("-pk", "pk__lt") if newest_first else ("pk", "pk__gt")
+    rows = rows.order_by(order)
+    after: dict[str, UUID] = {}
+    while page := list(rows.filter(**after).values_list("pk", *columns)[:AT_A_TIME]):
         yield page
-        last = page[-1][0]
+        after = {further: page[-1][0]}
 
 
 @in_transaction

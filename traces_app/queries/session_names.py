@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from access_app.db import Database
 from access_app.models import Project
-from messages_app.models import Session
+from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import one_line
 from messages_app.sql.batch import LIST_MS, limited
@@ -52,6 +52,15 @@ def read_session_names(sessions: Iterable[Any]) -> dict[UUID, str]:
 def read_session_name(session: Any) -> str:
     """Return the display name of one session: see `read_session_names`."""
     return read_session_names([session])[session.pk]
+
+
+def read_names_around(db: Database, message_ids: Iterable[UUID]) -> dict[UUID, str]:
+    """Return the display names of the sessions of messages, by the ids of the messages; none for messages that are gone. At most
+    two queries."""
+    rows = db.rows(Message.with_deleted).select_related("session").only("session__title", "session__external_id")
+    found = rows.in_bulk(list(message_ids))
+    names = read_session_names(message.session for message in found.values())
+    return {key: names[message.session_id] for key, message in found.items()}
 
 
 def _first_of(*names: str | None) -> str:

@@ -1,4 +1,5 @@
-"""The tools of a project, and what its rules remove next, for the template of its page, whose admin knows no traces."""
+"""The tools of a project, the presets of masking, and what its rules remove next, for the template of its page, whose admin knows no
+traces."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from messages_app.safe_text import is_plain
 from messages_app.sql.partitions import periods_of
 from traces_app.maintenance.retention import next_removals
 from traces_app.models import JobRun, Tool
+from tracesite_sdk.redaction.presets import PRESETS
 
 LONGEST: Final = 200
 """Characters of a name that is suggested."""
@@ -45,3 +47,9 @@ def next_removal_of(context: dict[str, Any], project: Project) -> dict[str, Any]
         "trash_days": project.days_in_trash(),
         "at": run and run.next_at,
     }
+
+
+@register.simple_tag
+def masking_presets() -> list[str]:
+    """Return the names of the presets of masking rules."""
+    return list(PRESETS)

@@ -19,6 +19,7 @@ from access_app.roles import grant_role
 from messages_app.models import Message
 from tests.admin_pages import html_of, links_of, text_of
 from tests.traces_app.conftest import counted_in, store
+from traces_app.admin import masking_page
 from traces_app.maintenance.masking_runs import continue_runs
 from traces_app.models import MaskingRun
 
@@ -62,28 +63,52 @@ def test_preview_shows_places_and_changes_nothing(owner: Client, project: Projec
     project_page = owner.get(f"/admin/access_app/project/{project.pk}/change/")
     assert links_of(project_page)["Masking of stored traces"] == page
     assert "has no rule for new data" in text_of(owner.post(page, {"rule": "", "preview": "yes"}))
-    store(project, said("<script>alert(1)</script> by EMP-471193 and EMP-471194"))
+    call = {"name": "get_user", "args": {}, "result": {"status": "success", "output": "found EMP-471195"}}
+    steps = [{"tool_calls": [call]}]
+    asked = said("<script>alert(1)</script> by EMP-471193 and EMP-471194")
+    answered = {"external_id": "a", "role": "assistant", "content": "yes", "agent_steps": steps}
+    store(project, asked, answered, title="Staff of EMP-471196")
     answer, few = statements(owner, page, TRIED)
     text = text_of(answer)
-    assert "another rule 2" in text
+    assert "another rule 4 values in 2 messages · 1 session" in text
+    assert "The whole project was read: 2 messages and 1 session with what belongs to them" in text
+    assert "Staff of EMP-471196 Run Output of get_user another rule found EMP-471195 found [redacted]" in text
+    assert "Staff of EMP-471196 Session Title another rule" in text
+    chinese = text_of(owner.post(page, TRIED, headers={"Accept-Language": "zh-hans"}))
+    assert "运行 get_user 的输出" in chinese
+    run = Message.objects.get(role="assistant")
+    assert f'<a href="/admin/messages_app/message/{run.pk}/change/">' in html_of(answer)
+    assert f'<a href="/admin/messages_app/session/{run.session_id}/change/">' in html_of(answer)
     assert "by EMP-471193 and EMP-471194" in text
     assert "by [redacted] and [redacted]" in text
     assert "<script>alert" not in html_of(answer)
-    assert "EMP-" in Message.objects.get().content
-    store(project, *[said(f"EMP-{number}", number) for number in range(100_000, 100_099)])
+    assert "EMP-" in Message.objects.get(role="user").content
+    store(project, *[said(f"EMP-{number}", number) for number in range(100_000, 100_098)], title="other")
     answer, many = statements(owner, page, TRIED)
     assert "Only the first changes are shown." in text_of(answer)
-    assert many == few <= 25
+    assert many <= few <= 40
     entry = AuditEntry.objects.filter(object_type="maskingrun").latest("pk")
     assert (entry.action, entry.project_id, entry.actor_name) == ("list", project.pk, "olga")
     assert not MaskingRun.objects.exists()
+
+
+def test_preview_says_what_it_had_no_time_to_read(
+    owner: Client, project: Project, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(project, *[said(f"EMP-{number}", number) for number in range(100_000, 100_150)])
+    assert "another rule 150 values in 150 messages" in text_of(owner.post(page, TRIED))
+    monkeypatch.setattr(masking_page, "SECONDS", 0)
+    text = text_of(owner.post(page, TRIED))
+    assert "another rule 100 values in 100 messages" in text
+    assert "Not everything was read in 0 seconds: 100 messages, the newest ones, back to 20" in text
+    assert "Applying removes from the rest, too, which is not counted here." in text
 
 
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
         ({**TRIED, "value": ""}, "This is needed to try another rule."),
-        ({**TRIED, "value": "(?=x)"}, "Not a pattern of RE2"),
+        ({**TRIED, "value": "(?=x)"}, "Not a valid pattern: (?= looks at"),
         ({**TRIED, "rule": "gone"}, "Select a valid choice"),
         ({**TRIED, "kind": "word"}, "Select a valid choice"),
         ({**TRIED, "value": "x" * 501}, "at most 500 characters"),
@@ -139,7 +164,7 @@ def test_edited_rules_are_tried_on_a_text_and_not_stored(owner: Client, project:
     assert "It is stored as nothing is removed" in tried(text, {**rule, "enabled": ""})
     place = {"name": "name", "kind": "path", "value": "args.customer.name", "when": "store", "enabled": "on"}
     assert '"name": " [redacted] "' in tried('{"args": {"customer": {"name": "安娜"}}}', place)
-    assert "staff, Value: Not a pattern of RE2" in tried(text, {**rule, "value": "(?=x)"})
+    assert "staff, Value: Not a valid pattern: (?= looks at" in tried(text, {**rule, "value": "(?=x)"})
     assert "Rule 2, Kind: This field is required." in tried(text, rule, {**new, "name": "", "kind": ""})
     assert "A viewer reads Rule 2 1 staff 1 <b>" in tried(text, rule, {**new, "name": ""})
     assert "The text may have 50,000 characters." in tried("x" * 50_001, rule)
@@ -165,7 +190,7 @@ def test_rules_are_applied_in_the_background(owner: Client, project: Project, pa
     assert vars(continue_runs(primary)) == {"read": 0, "changed": 0, "finished": 0}
     message = Message.objects.select_related("session").get()
     assert (message.content, message.session.title) == ("by [redacted]", "of [redacted]")
-    assert text_of(owner.get(page)).endswith("olga staff completed 2 2 staff: 2")
+    assert text_of(owner.get(page)).endswith("olga staff completed 2 2 staff: 2 values")
     entries = AuditEntry.objects.filter(project=project, detail__has_key="masked").values_list(
         "object_type", "actor_kind", "actor_name"
     )

@@ -1,4 +1,4 @@
-"""manage.py preview_masking: show what masking rules would remove from recent traces."""
+"""manage.py preview_masking: show what masking rules would remove from stored traces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHARACTERS = 120
 
 class Command(TracesCommand):
     help = (
-        "Show what the masking rules of a project, or a rule that is not stored yet, would remove from its newest messages. "
+        "Show what the masking rules of a project, or a rule that is not stored yet, would remove from its stored traces. "
         "Changes nothing. Prints the values as they are stored."
     )
 
@@ -29,30 +29,45 @@ class Command(TracesCommand):
         parser.add_argument("--rule", metavar="NAME", help="only this rule, also one that is disabled or for viewers")
         parser.add_argument("--kind", choices=MaskingKind.values, help="try a rule of this kind, with --value")
         parser.add_argument("--value", help="the preset, key, pattern, path or function to try")
-        parser.add_argument("--messages", type=int, default=200, help="the newest that are read (default: %(default)s)")
+        parser.add_argument(
+            "--messages", type=int, help="only so many of the newest messages (default: all, with sessions and spans)"
+        )
 
     def handle(
-        self, *, project: str, rule: str | None, kind: str | None, value: str | None, messages: int, **options: Any
+        self,
+        *,
+        project: str,
+        rule: str | None,
+        kind: str | None,
+        value: str | None,
+        messages: int | None,
+        **options: Any,
     ) -> None:
         if (kind is None) != (value is None):
             raise CommandError("--kind and --value belong together.", returncode=2)
-        if messages < 1:
+        if messages is not None and messages < 1:
             raise CommandError("--messages: expected a number from 1.", returncode=2)
         row = project_named(project)
         try:
             rules = compiled((("preview", kind, value),)) if kind and value else rules_named(row, rule)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
-        rows, removed = Counter[str](), Counter[str]()
-        for number, change in enumerate(preview_masking(self.db, row.pk, rules, messages)):
-            for receipt in change.receipts:
-                rows[receipt.rule] += 1
-                removed[receipt.rule] += receipt.count
-            if number < _SHOWN:
-                self._show(change)
+        places, removed = Counter[str](), Counter[str]()
+        shown = spans = 0
+        for batch in preview_masking(self.db, row.pk, rules, messages):
+            spans += batch.spans
+            for change in batch.changes:
+                for receipt in change.receipts:
+                    places[receipt.rule] += 1
+                    removed[receipt.rule] += receipt.count
+                if shown < _SHOWN:
+                    self._show(change)
+                    shown += 1
         for name in sorted(removed):
-            self.stdout.write(f"{name}: {removed[name]} values in {rows[name]} places")
-        if not removed:
+            self.stdout.write(f"{name}: {removed[name]} values in {places[name]} places")
+        if spans:
+            self.stdout.write(f"{spans} spans would be changed.")
+        if not removed and not spans:
             self.stdout.write("Nothing would be removed.")
 
     def _show(self, change: Change) -> None:
