@@ -295,17 +295,17 @@ def _has_tool(readable: Readable, name: str) -> bool:
 
 def frequent_errors(
     readable: Readable, chosen: Mapping[str, str], id_range: IdRange, kept: Mapping[str, str]
-) -> tuple[list[GroupRow] | None, int]:
-    """Return the most frequent errors of a tool or an end user, and how many failed calls were read for them; None if reading took
-    too long.
+) -> tuple[list[GroupRow] | None, datetime | None]:
+    """Return the most frequent errors of a tool or an end user, and since when they were counted if there are too many; no list if
+    reading took too long.
 
     `kept` are the parameters of a list of the calls.
     """
     try:
         found = error_groups(_failed(readable, chosen, id_range), "count", MOST_FREQUENT, marks_new=False)
     except InvalidInput:
-        return None, 0
-    return [_row(group, found, kept, first=group.first) for group in found.groups], found.calls
+        return None, None
+    return [_row(group, found, kept, first=group.first) for group in found.groups], found.counted_from
 
 
 def _failed(readable: Readable, chosen: Mapping[str, str], id_range: IdRange) -> ReadableRows[ListRows]:

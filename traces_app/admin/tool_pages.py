@@ -260,14 +260,14 @@ def tool_context(request: HttpRequest, tool: Tool, period: Period) -> dict[str, 
     of_tool = {"project": tool.project.slug, "tool": tool.name, **period.given}
     read = (tool.pk, period.ids, filters.which)
     links = filters.links_of(tool, period.given)
-    errors, failed_read = frequent_errors(in_project, {"tool": tool.name}, period.ids, of_tool)
+    errors, errors_from = frequent_errors(in_project, {"tool": tool.name}, period.ids, of_tool)
     return {
         **page_filters(period, kept, {}, "", ""),
         **_filter_form(request, filters, kept, DEFAULT_ORDER),
         **({"row": None} if found is None else _over_time(db, found, tool, period, filters)),
         "errors": errors,
         "errors_url": f"{reverse('admin:traces_app_toolcall_errors')}?{urlencode(of_tool)}",
-        "failed_read": failed_read,
+        "errors_from": errors_from,
         "slowest": _within_limit(
             db, lambda: [(call, ids.created_at_of(call.pk)) for call in tool_examples.slowest(db, *read)]
         ),

@@ -152,7 +152,7 @@ def _sessions(readable: Readable, name: str) -> list[tuple[Any, str]]:
 
 def _errors(readable: Readable, name: str, kept: dict[str, str]) -> list[GroupRow]:
     since = IdRange(lower=ids.first_id_at(timezone.now() - timedelta(days=ERROR_DAYS)))
-    groups, _read = frequent_errors(readable, {"end_user": name}, since, {**kept, "created": f"{ERROR_DAYS}d"})
+    groups, _from = frequent_errors(readable, {"end_user": name}, since, {**kept, "created": f"{ERROR_DAYS}d"})
     if groups is None:
         raise InvalidInput(_("This period holds too much to count it now. Choose a shorter one."))
     return groups

@@ -292,7 +292,7 @@ def test_home_tools_and_bar_lead_to_the_groups(staff: Client) -> None:
         assert "3 failed calls in 2 groups" in text_of(staff.get(target(staff.get(url), "All errors")))
     tool = Tool.objects.get(name="search", project__slug="owner")
     page = staff.get(f"/admin/traces_app/tool/{tool.pk}/change/")
-    assert len(rows_of(staff.get(target(page, "all")))) == 1
+    assert len(rows_of(staff.get(target(page, "timeout")))) == 1
     assert f'href="{ERRORS}?project=owner&amp;tool=search' in html_of(page)
 
 

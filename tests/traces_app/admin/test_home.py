@@ -154,7 +154,7 @@ def test_tools_that_changed_most_come_first(staff: Client, project: Project) -> 
     assert re.findall(r"<td><a [^>]+><bdi>([^<]+)</bdi>", table) == ["fails", "slow", "new", "usual"]
     text = text_of(page)
     assert (
-        "fails ▲ fails more 75%, before 0% y 75% 6/8 slow ▲ slower p95 400 ms, before 100 ms new fails 10%, not called before"
+        "fails ▲ fails more 75% in this period, 0% in the one before y 75% 6/8 slow ▲ slower p95 400 ms in this period, 100 ms in the one before new fails 10%, not called before"
         in text
     )
     listed = html_of(staff.get(unescape(links_of(page)["All tools"])))

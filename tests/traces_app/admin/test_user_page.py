@@ -55,7 +55,7 @@ def test_page_shows_what_an_end_user_did(staff: Client) -> None:
     assert "2 sessions 1 failed call" in text
     assert "Last seen 1 hour ago" in text
     assert text.index("Done Where is three?") < text.index("Failed Where is two?") < text.index("Done Where is one?")
-    assert "1× timeout after # s 2 hours ago" in text
+    assert "1× timeout after # s e.g. timeout after 3 s · 2 hours ago" in text
     assert "Others 1 hour ago" in text
     assert "Things 3 hours ago · 1 failed call" in text
     assert "four" not in text

@@ -86,11 +86,11 @@ def test_samples_show_what_got_worse(admin_client: Client, project: Project, per
     load_samples(primary, project)
     tools = text_of(admin_client.get("/admin/traces_app/tool/statistics/", {"created": period}))
     slower = re.search(
-        r"load_branch ▲ slower (since \S+ \S+ )?p95 (of this period )?[\d.]+ m?s, (before|of the one before) [\d.]+ m?s",
+        r"load_branch ▲ slower (since \S+ \S+ )?p95 [\d.]+ m?s in this period, [\d.]+ m?s in the one before",
         tools,
     )
     fails_more = re.search(
-        r"search_hotels (▲ slower [^▲]*)?(▲ fails more (since \S+ \S+ )?[\d.]+%, before [\d.]+%|fails [\d.]+%, too few calls before to compare)",
+        r"search_hotels (▲ slower [^▲]*)?(▲ fails more (since \S+ \S+ )?[\d.]+% (since then|in this period), [\d.]+% (until then|in the one before)|fails [\d.]+%, too few calls before to compare)",
         tools,
     )
     assert (slower is not None, fails_more is not None) == (True, True)
