@@ -12,7 +12,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
-from django.db.models import Case, QuerySet, When
+from django.db.models import Case, Count, Q, QuerySet, When
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import Promise
@@ -50,14 +50,16 @@ class PriceForm(PriceModelForm):
         fields = "__all__"  # the admin lists them
         widgets: ClassVar[Any] = {
             "model": forms.TextInput(attrs={"class": "vTextField", "maxlength": 512}),
-            "source": forms.TextInput(attrs={"class": "vTextField"}),
+            "source": forms.Textarea(attrs={"class": "vLargeTextField", "rows": 2}),
         }
+        help_texts: ClassVar[Any] = {"valid_from": gettext_lazy("The first day, UTC. Empty: always, in the past, too.")}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in ("input", "cached_input", "cache_write", "output", "reasoning"):
-            if isinstance(amount := self.initial.get(name), Decimal):
-                self.initial[name] = f"{amount.normalize():f}"  # 0.2, not 0.200000
+            # Of a stored price, or of the address that leads to a new one.
+            if isinstance(amount := self.initial.get(name), Decimal | str) and "." in str(amount):
+                self.initial[name] = str(amount).rstrip("0").rstrip(".")  # 0.2, not 0.200000
 
     def clean(self) -> dict[str, Any] | None:
         values = super().clean()
@@ -176,7 +178,10 @@ class ModelPriceAdmin(PriceModelAdmin):
             None,
             {
                 "fields": ("model", "project", "valid_from", "valid_until"),
-                "description": gettext_lazy("A price without a last day ends where the next one of the model begins."),
+                "description": gettext_lazy(
+                    "A price without a last day ends where the next one of the model begins. If a price changes, add a new one from "
+                    "that day on, so that earlier runs keep theirs."
+                ),
             },
         ),
         (
@@ -232,8 +237,21 @@ class ModelPriceAdmin(PriceModelAdmin):
         command = f"{program()} recompute_costs"
         if price is not None:
             command += f" --model {shlex.quote(price.model)}"
-        text = _("New runs use this from now on. To apply it to stored runs, run: %(command)s")
+        text = _(
+            "New runs use this from now on. Stored runs keep their costs, until whoever operates the server computes these anew with the command: %(command)s"
+        )
         messages.info(request, text % {"command": command})
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Return the columns in which prices differ."""
+        differ = ModelPrice.objects.aggregate(
+            project=Count("project"),
+            cached_input=Count("cached_input"),
+            cache_write=Count("cache_write"),
+            reasoning=Count("reasoning"),
+            days=Count("pk", filter=~Q(valid_from=None, valid_until=None)),
+        )
+        return [one for one in self.list_display if differ.get(str(getattr(one, "admin_order_field", one)), 1)]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PriceList

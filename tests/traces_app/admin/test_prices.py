@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from access_app.models import Project
 from messages_app.models import Message
@@ -52,16 +53,43 @@ def test_price_is_added_with_a_hint_on_stored_runs(staff: Client) -> None:
     response = staff.post(f"{PRICES}add/", FORM, follow=True)
     price = ModelPrice.objects.get()
     assert (price.model, price.input, price.cached_input, price.output) == ("gpt-5", Decimal("1.25"), None, 10)
-    assert "To apply it to stored runs, run: manage.py recompute_costs --model gpt-5" in text_of(response)
+    said = "Stored runs keep their costs, until whoever operates the server computes these anew with the command: manage.py recompute_costs --model gpt-5"
+    assert said in text_of(response)
+    assert rows_of(staff.get(PRICES)) == [["gpt-5", "", "$1.25", "$10.00", "2026-01-01"]]
+
+
+def test_prices_have_the_columns_in_which_they_differ(staff: Client, project: Project, prices: None) -> None:
+    common = {"model": "n", "input": 1, "output": 1, "as_of": date(2026, 1, 1)}
+    ModelPrice.objects.create(**common, project=project, cached_input=Decimal("0.5"), valid_from=date(2026, 2, 1))
     assert rows_of(staff.get(PRICES)) == [
-        ["gpt-5", "", "All projects", "$1.25", "", "", "$10.00", "", "always", "2026-01-01"]
+        ["m", "", "All projects", "$1.00", "", "$10.50", "always", "2026-01-01"],
+        ["n", "", "owner", "$1.00", "$0.50", "$1.00", "from 2026-02-01", "2026-01-01"],
     ]
+
+
+def test_price_leads_to_a_new_one_from_today_on(staff: Client, prices: None) -> None:
+    old = ModelPrice.objects.get()
+    target = links_of(staff.get(f"{PRICES}{old.pk}/change/"))["New price from a day on"].replace("&amp;", "&")
+    form = staff.get(target).context["adminform"].form
+    values = {name: form[name].value() for name in ("model", "project", "valid_from", "valid_until", "input", "output")}
+    today = timezone.now().date().isoformat()
+    assert values == {
+        "model": "m",
+        "project": None,
+        "valid_from": today,
+        "valid_until": None,
+        "input": "1",
+        "output": "10.5",
+    }
+    old.valid_until = date(2026, 3, 1)
+    old.save()
+    assert "New price from a day on" not in links_of(staff.get(f"{PRICES}{old.pk}/change/"))
 
 
 def test_prices_say_their_unit_and_projects(staff: Client, project: Project, prices: None) -> None:
     page = staff.get(PRICES)
     assert "Input / 1M" in text_of(page) and "USD for a million tokens" in text_of(page)
-    assert html_of(page).count('class="field-amount"') == 5
+    assert html_of(page).count('class="field-amount"') == 2
     assert links_of(page)["All projects"] == "?project__isnull=True"
 
 
