@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils import timezone
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import ngettext, ngettext_lazy
 
 from access_app.admin_roles import Page
 from access_app.db import Database
@@ -35,33 +35,33 @@ LATE_CONTINUAL = 5 * QUIET
 """Runs of continual jobs without work are noted only every QUIET."""
 
 
-COUNTS: Mapping[str, Promise] = {
-    "archived": gettext_lazy("archived"),
-    "chained": gettext_lazy("chained"),
-    "changed": gettext_lazy("changed"),
-    "closed": gettext_lazy("closed"),
-    "embedded": gettext_lazy("embedded"),
-    "entries": gettext_lazy("entries"),
-    "failed": gettext_lazy("failed"),
-    "failures": gettext_lazy("failures"),
-    "finished": gettext_lazy("finished"),
-    "hours": gettext_lazy("hours"),
-    "merged": gettext_lazy("merged"),
-    "messages": gettext_lazy("messages"),
-    "messages_kept": gettext_lazy("messages kept"),
-    "opened": gettext_lazy("opened"),
-    "patterns": gettext_lazy("patterns"),
-    "read": gettext_lazy("read"),
-    "refused": gettext_lazy("refused"),
-    "removed": gettext_lazy("removed"),
-    "resealed": gettext_lazy("resealed"),
-    "rows": gettext_lazy("rows"),
-    "runs": gettext_lazy("runs"),
-    "sealed": gettext_lazy("sealed"),
-    "segments": gettext_lazy("segments"),
-    "sessions": gettext_lazy("sessions"),
-    "tables": gettext_lazy("tables"),
-    "traces": gettext_lazy("traces"),
+COUNTS: Mapping[str, Any] = {
+    "archived": ngettext_lazy("%(number)s period archived", "%(number)s periods archived", "count"),
+    "chained": ngettext_lazy("%(number)s entry chained", "%(number)s entries chained", "count"),
+    "changed": ngettext_lazy("%(number)s changed", "%(number)s changed", "count"),
+    "closed": ngettext_lazy("%(number)s run closed", "%(number)s runs closed", "count"),
+    "embedded": ngettext_lazy("%(number)s question embedded", "%(number)s questions embedded", "count"),
+    "entries": ngettext_lazy("%(number)s entry", "%(number)s entries", "count"),
+    "failed": ngettext_lazy("%(number)s trace failed", "%(number)s traces failed", "count"),
+    "failures": ngettext_lazy("%(number)s failure", "%(number)s failures", "count"),
+    "finished": ngettext_lazy("%(number)s request finished", "%(number)s requests finished", "count"),
+    "hours": ngettext_lazy("%(number)s hour", "%(number)s hours", "count"),
+    "merged": ngettext_lazy("%(number)s segment merged", "%(number)s segments merged", "count"),
+    "messages": ngettext_lazy("%(number)s message", "%(number)s messages", "count"),
+    "messages_kept": ngettext_lazy("%(number)s message kept", "%(number)s messages kept", "count"),
+    "opened": ngettext_lazy("%(number)s message open again", "%(number)s messages open again", "count"),
+    "patterns": ngettext_lazy("%(number)s pattern", "%(number)s patterns", "count"),
+    "read": ngettext_lazy("%(number)s read", "%(number)s read", "count"),
+    "refused": ngettext_lazy("%(number)s message refused", "%(number)s messages refused", "count"),
+    "removed": ngettext_lazy("%(number)s message removed", "%(number)s messages removed", "count"),
+    "resealed": ngettext_lazy("%(number)s message sealed again", "%(number)s messages sealed again", "count"),
+    "rows": ngettext_lazy("%(number)s row", "%(number)s rows", "count"),
+    "runs": ngettext_lazy("%(number)s run", "%(number)s runs", "count"),
+    "sealed": ngettext_lazy("%(number)s message sealed", "%(number)s messages sealed", "count"),
+    "segments": ngettext_lazy("%(number)s segment", "%(number)s segments", "count"),
+    "sessions": ngettext_lazy("%(number)s session", "%(number)s sessions", "count"),
+    "tables": ngettext_lazy("%(number)s table", "%(number)s tables", "count"),
+    "traces": ngettext_lazy("%(number)s trace", "%(number)s traces", "count"),
 }
 """What jobs count, in words."""
 
@@ -91,11 +91,19 @@ class JobRow:
     @property
     def counts(self) -> str:
         counts = {} if self.run is None else self.run.counts
-        return ", ".join(f"{COUNTS.get(name, name)} {count:,}" for name, count in counts.items())
+        return ", ".join(
+            COUNTS[name] % {"count": count, "number": intcomma(count)} if name in COUNTS else f"{name} {count:,}"
+            for name, count in counts.items()
+        )
 
     @property
-    def every_ms(self) -> float:
-        return self.job.every.total_seconds() * 1000
+    def every(self) -> str:
+        """Return how often it runs, in words: the jobs that are not continual run every minute at most."""
+        minutes = round(self.job.every.total_seconds() / 60)
+        if minutes % 60:
+            return ngettext("%(number)s minute", "%(number)s minutes", minutes) % {"number": minutes}
+        hours = minutes // 60
+        return ngettext("%(number)s hour", "%(number)s hours", hours) % {"number": hours}
 
     @property
     def duration_ms(self) -> float | None:
@@ -129,7 +137,10 @@ def show_jobs(model_admin: JobRunAdmin, request: HttpRequest) -> HttpResponse:
         "title": _("Jobs"),
         "opts": model_admin.opts,
         "next_run": with_zone(_("Next")),
-        "rows": rows,
+        "sections": [
+            (_("Always running"), [row for row in rows if row.job.is_continual], True),
+            (_("From time to time"), [row for row in rows if not row.job.is_continual], False),
+        ],
         "are_late": any(row.is_late and not row.job.is_continual for row in rows),
         "program": program(),
     }

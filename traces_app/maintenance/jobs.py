@@ -374,7 +374,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="trim_log",
-        title=_("Remove changes that all readers of the log have read"),
+        title=_("Tidy up the log of changes"),
         every=timedelta(seconds=10),
         run=_trim,
         is_continual=True,
@@ -382,14 +382,14 @@ JOBS: tuple[Job, ...] = (
     Job(
         name="chain_audit",
         is_of_site=True,
-        title=_("Chain the audit log"),
+        title=_("Chain the audit log, so that changes show"),
         every=timedelta(seconds=10),
         run=lambda _db, is_stopped: vars(append_recorded(is_stopped=is_stopped)),
         is_continual=True,
     ),
     Job(
         name="seal_traces",
-        title=_("Seal messages"),
+        title=_("Seal messages, so that changes show"),
         every=timedelta(seconds=30),
         run=lambda db, is_stopped: vars(seal_changed(db, is_stopped=is_stopped)),
         is_continual=True,
@@ -449,7 +449,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="analyze",
-        title=_("Analyse the partitioned tables"),
+        title=_("Tell the database how large its tables are, so that it finds rows fast"),
         every=timedelta(days=1),
         run=_analyze,
     ),
