@@ -120,7 +120,7 @@ def _of_run(model_admin: KeysetAdmin, request: HttpRequest, message: Any) -> dic
         text = _("Call “%(value)s” is not in this run.")
         model_admin.message_user(request, text % {"value": one_line(wanted, VALUE_CHARACTERS)}, messages.WARNING)
     missing, redacted = losses_of(db, message)
-    outline = read_first_rows(db, message.pk, run)
+    outline = read_first_rows(db, message, run)
     found: dict[str, Any] = {
         "run": run,
         "failure_count": run.place.total,

@@ -168,7 +168,9 @@ def explorer_words() -> str:
         "place": _("%(number)s of %(total)s"),
         "failurePlace": _("Failure %(number)s of %(total)s"),
         "bottleneck": _("Bottleneck"),
-        "bottleneckMeans": _("It took more than twice as long as any other step or call that did not only wait"),
+        "bottleneckMeans": _(
+            "It took a quarter of the run or more, and more than twice as long as any other step or call that did not only wait"
+        ),
         "milliseconds": _("%(number)d ms"),
         "seconds": _("%(number).1f s"),
         "minutes": _("%(minutes)d min %(seconds)d s"),
@@ -215,7 +217,7 @@ def sees(model_admin: KeysetAdmin, request: HttpRequest, message_id: UUID) -> bo
     return ids_of_message(db, model_admin.scope(request), message_id) is not None
 
 
-def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
+def read_first_rows(db: Database, message: Message, run: RunPage) -> Outline:
     """Return the outline of the first rows of a run, which is the whole one if it has no more. At most five queries."""
     placed = [
         PlacedRow(node.id, depth, True, node.status, "")
@@ -225,7 +227,7 @@ def read_first_rows(db: Database, message_id: UUID, run: RunPage) -> Outline:
     ]
     rows = rows_at(db, placed)
     is_whole = len(run.first_rows) < FIRST_ROWS and not run.is_cut
-    return outline_of(rows, read_words(db, rows.ids, message_id=message_id), is_whole=is_whole)
+    return outline_of(rows, read_words(db, rows.ids, message_id=message.pk), is_whole=is_whole, took_ms=message.took_ms)
 
 
 def read_detail(db: Database, message_id: UUID, node_id: UUID) -> Detail | None:

@@ -85,7 +85,7 @@ def run(transactional_db: None) -> str:
     calls[10] = call_of("query", 100, 5, result={"output": json_text, "data": data})
     calls[2_999] = call_of("after_a_gap", 33_000, 5)
     failed = {"success": False, "error": HOSTILE, "data": {HOSTILE: HOSTILE}}
-    calls[2_005] = call_of(HOSTILE, 25_000, 3_000, args={HOSTILE: HOSTILE}, result=failed)
+    calls[2_005] = call_of(HOSTILE, 21_000, 9_000, args={HOSTILE: HOSTILE}, result=failed)
     steps = [
         {"iteration": step, "thought": f"thought {step}", "timestamp": NOON, "tool_calls": calls[first : first + 100]}
         for step, first in enumerate(range(0, 3_000, 100))
@@ -195,7 +195,7 @@ def test_path_folds_finds_and_jumps_to_failures(run: str, session_key: str, brow
         page.keyboard.press("Escape")  # to the rows
         page.keyboard.press("b")
         expect(page.locator(".run-row[aria-selected=true] .run-bottleneck")).to_be_visible()
-        expect(page.locator(".run-bottleneck")).to_have_text("Bottleneck 3.0 s")
+        expect(page.locator(".run-bottleneck")).to_have_text("Bottleneck 9.0 s")
         page.get_by_label("1 failure").check()
         expect(page.locator(".run-row")).to_have_count(2)  # with its step
         page.locator(".run-list").click()
@@ -242,11 +242,11 @@ def test_time_zooms_and_shows_gaps(run: str, session_key: str, browser: Browser,
         expect(page.locator(".run-bar").first).to_be_visible()
         assert page.locator(".run-row").count() < 60
         ticks = page.locator(".run-times").inner_text()
-        # Nothing ran in the 3 seconds before the last call, and one call failed, at 25 of 33 seconds.
+        # Nothing ran in the 3 seconds before the last call, and one call failed, at 21 of 33 seconds.
         expect(page.locator(".run-times .run-gap")).to_have_count(1)
         assert share_of(page, page.locator(".run-times .run-gap")) == pytest.approx((30 / 33, 1), abs=0.02)
         expect(page.locator(".run-times .run-failure-mark")).to_have_count(1)
-        assert share_of(page, page.locator(".run-times .run-failure-mark"))[0] == pytest.approx(25 / 33, abs=0.02)
+        assert share_of(page, page.locator(".run-times .run-failure-mark"))[0] == pytest.approx(21 / 33, abs=0.02)
         # Links to failures elsewhere on the page keep the view.
         page.get_by_role("link", name="Next failure").click()
         expect(page.locator(".run-panel .run-value-error")).to_be_visible()
@@ -272,8 +272,8 @@ def test_time_zooms_and_shows_gaps(run: str, session_key: str, browser: Browser,
         page.get_by_role("button", name="Whole run").click()
         expect(page.locator(".run-row[aria-selected=true]")).to_be_in_viewport()
         began, ended = share_of(page, page.locator(".run-row[aria-selected=true] .run-bar"))
-        assert (began, ended) == pytest.approx((25 / 33, 28 / 33), abs=0.02)
-        # The rows keep their order: the call after it began 5 seconds before it.
+        assert (began, ended) == pytest.approx((21 / 33, 30 / 33), abs=0.02)
+        # The rows keep their order: the call after it began a second before it.
         after = page.locator(".run-row[aria-selected=true] + .run-row")
         expect(after).to_contain_text("tool_2006")
         assert share_of(page, after.locator(".run-bar"))[0] == pytest.approx(20.06 / 33, abs=0.02)

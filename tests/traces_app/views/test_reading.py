@@ -137,20 +137,20 @@ def test_external_id_of_several_messages_asks_for_the_run(viewer: Caller, projec
 
 
 def test_outline_names_waits_and_what_took_long(viewer: Caller, project: Project) -> None:
-    begin = timezone.now() - timedelta(minutes=10)
+    begin = timezone.now() - timedelta(seconds=91)
 
     def timed(name: str, after: float, ms: int) -> dict[str, Any]:
         return call(name, started_at=begin + timedelta(seconds=after), duration=ms)
 
     steps = [
         {"iteration": 0, "thought": "Ask.", "tool_calls": [timed("ask", 0, 1_000)]},
-        {"iteration": 1, "thought": "Load.", "tool_calls": [timed("load", 61, 20_000)]},
+        {"iteration": 1, "thought": "Load.", "tool_calls": [timed("load", 61, 30_000)]},
         {"iteration": 2, "thought": "Wait.", "tool_calls": [{"name": "approve"}]},
     ]
-    text = read(viewer, "outline", run=run_of(project, "slow", *steps, is_completed=False))
+    text = read(viewer, "outline", run=run_of(project, "slow", *steps, is_completed=False, created_at=begin))
     assert section(text, "Times without a step or call") == ["- 1 min 0 s before 1/0"]
     assert section(text, "It waits for") == ["- 2/0 `approve` · no result yet"]
-    assert section(text, "What took longest")[0] == "- 1/0 `load` · `load is done` · 20.0 s · bottleneck"
+    assert section(text, "What took longest")[0] == "- 1/0 `load` · `load is done` · 30.0 s · bottleneck"
 
 
 def test_long_run_shows_both_ends_and_goes_on_where_it_stopped(viewer: Caller, project: Project) -> None:

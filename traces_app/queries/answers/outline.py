@@ -40,7 +40,7 @@ def outline(db: Database, scope: ProjectScope, name: str, begin: int, max_tokens
     """Return the outline of a run, or only its steps from line `begin` on. At most 30 queries. Raise NotFound and Conflict."""
     run = find_run(db, scope, name)
     rows = read_runs(db, [run.pk])[run.pk]
-    whole = outline_of(rows, {}, is_whole=True)
+    whole = outline_of(rows, {}, is_whole=True, took_ms=run.took_ms)
     shown = _lines_of(whole)
     most = BYTES_OF_TOKEN * max_tokens // LINE_BYTES
     # Whoever reads on does so in order.

@@ -1,5 +1,6 @@
 """The critical path of a run: the chain of rows, each beginning when or after the one before it ended, that decided how long
-the run took. A row of it that is clearly longer than all others is the bottleneck; so may be a row whose duration alone is known.
+the run took. A row of it that is clearly longer than all others, and a large part of the run, is the bottleneck; so may be a row whose
+duration alone is known.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from typing import NamedTuple
 CLEARLY_LONGER = 2
 """Times the next longest row. Of two rows that take about as long, neither decides alone how long the run takes."""
 
+LEAST_PART = 4
+"""A row that took less than a part in so many of the run's time is not what made it long."""
+
 
 class CriticalPath(NamedTuple):
     rows: list[int]
     """In the order of time."""
     bottleneck: int | None
-    """The row of it, or without a known start, that took clearly longer than any other row that did not only wait; None if none
-    did."""
+    """The row of it, or without a known start, that took clearly longer than any other row that did not only wait, and a large part of
+    the run's time; None if none did."""
 
 
-def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations: Sequence[int | None]) -> CriticalPath:
-    """Return the critical path of a tree whose rows are in reading order.
+def critical_path(
+    depths: Sequence[int], starts: Sequence[int | None], durations: Sequence[int | None], *, took_ms: int | None = None
+) -> CriticalPath:
+    """Return the critical path of a tree whose rows are in reading order; `took_ms` is the duration of the run, as far as it is known.
 
     From the end of the run backwards: the row that ended last, then of those that ended before it began the one that ended
     last, and so on. A row within whose time a row below it ran only waited for that one, so it is not on the path; nor are
@@ -49,7 +55,8 @@ def critical_path(depths: Sequence[int], starts: Sequence[int | None], durations
     on_path = set(path)
     longest = max((row for row in took if row in on_path or starts[row] is None), key=took.__getitem__, default=None)
     others = max((one for row, one in took.items() if row != longest), default=0)
-    is_clear = longest is not None and (durations[longest] or 0) > CLEARLY_LONGER * others
+    most = 0 if longest is None else took[longest]
+    is_clear = most > CLEARLY_LONGER * others and LEAST_PART * most >= (took_ms or 0)
     return CriticalPath(path[::-1], longest if is_clear else None)
 
 

@@ -34,6 +34,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from access_app.db import Database
+from messages_app.models import Message
 from messages_app.safe_text import cost, first_characters, one_line, size_of
 from messages_app.sql.pagination import ids_below
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
@@ -203,8 +204,15 @@ class Outline:
 
 
 def read_outline(db: Database, message_id: UUID) -> Outline:
-    """Return the outline of the run of a message. Three queries."""
-    return outline_of(read_runs(db, [message_id])[message_id], {}, is_whole=True)
+    """Return the outline of the run of a message. Four queries."""
+    run = (
+        db.rows(Message.with_deleted)
+        .only("created_at", "completed_at", "is_completed", "duration_ms")
+        .filter(pk=message_id)
+        .first()
+    )
+    rows = read_runs(db, [message_id])[message_id]
+    return outline_of(rows, {}, is_whole=True, took_ms=None if run is None else run.took_ms)
 
 
 def read_runs(db: Database, message_ids: Collection[UUID]) -> dict[UUID, RunRows]:
@@ -370,10 +378,11 @@ def _shown_name(tool: str) -> str:
     return one_line(tool, NAME_CHARACTERS) or _("(no name)")
 
 
-def outline_of(rows: RunRows, words: Mapping[str, RowWords], *, is_whole: bool) -> Outline:
+def outline_of(rows: RunRows, words: Mapping[str, RowWords], *, is_whole: bool, took_ms: int | None = None) -> Outline:
+    """Return the outline of rows; `took_ms` is the duration of the run, as far as it is known."""
     origin = min((start for start in rows.starts if start is not None), default=0)
     starts = [None if start is None else start - origin for start in rows.starts]
-    path = critical_path(rows.depths, starts, rows.durations) if is_whole else CriticalPath([], None)
+    path = critical_path(rows.depths, starts, rows.durations, took_ms=took_ms) if is_whole else CriticalPath([], None)
     on_path = set(path.rows)
     alone = _steps_without_row(rows, path.bottleneck, is_whole=is_whole)
     shown = [row for row in range(len(rows.ids)) if row not in alone]

@@ -51,6 +51,13 @@ def test_bottleneck_is_clearly_longer_than_every_other_row() -> None:
     assert found((0, 0, 900), (0, 900, 10), (0, None, 300)) == 0
 
 
+def test_bottleneck_is_a_large_part_of_the_run() -> None:
+    def found(took_ms: int | None) -> int | None:
+        return critical_path([0, 0], [0, 41], [41, 5], took_ms=took_ms).bottleneck
+
+    assert [found(took) for took in (None, 46, 164, 165, 24_100)] == [0, 0, 0, None, None]
+
+
 @given(st.lists(ROW, max_size=30))
 def test_any_path_goes_forward_in_time_and_ends_last(rows: list[tuple[int, int | None, int | None]]) -> None:
     depths = []
