@@ -37,6 +37,7 @@ from .import_sources import ORIGINS
 from .labels import NAME_CHARACTERS
 
 FILES_LISTED: Final = 200
+_NAMES: Final = {name: origin.name for _title, origins in ORIGINS for origin in origins for name in origin.formats}
 _ORDER: Final = ("failed", "read", "skipped")
 
 
@@ -45,6 +46,8 @@ class Row:
     """What became of a file."""
 
     report: FileReport
+    format: str
+    """What people call it."""
     messages: int
     stored: list[tuple[int, str]]
     """Numbers of messages with what became of them."""
@@ -137,6 +140,7 @@ def _rows(db: Database, reports: Sequence[FileReport]) -> list[Row]:
     return [
         Row(
             report=report,
+            format=_NAMES.get(report.format, report.format),
             messages=report.counts.messages.total(),
             stored=[(number, str(words.get(state, state))) for state, number in report.stored.items()],
             sessions=[(one.page, names[one.id]) for one in report.sessions if one.id in names],

@@ -159,7 +159,11 @@ def test_broken_line_is_reported_once_for_several_readings() -> None:
     [
         (b"", "the file is empty"),
         (b" \n\n", "the file is empty"),
-        (b'{"messages": [', "not JSON: "),
+        (b'{"messages": [', "not JSON: no value begins at line 1, column 15"),
+        (b'{"a" 1}', "not JSON: a colon is missing at line 1, column 6"),
+        (b'{"a": 1\n"b": 2}', "not JSON: a comma is missing at line 2, column 1"),
+        (b'{"a": "b', "not JSON: a text without an end begins at line 1, column 7"),
+        (b"{a: 1}", "not JSON: no name in double quotes begins at line 1, column 2"),
         (b"[" * 100_000, "not JSON: nested too deeply"),
         (b"\xff\xfe\x00", "not JSON: "),
         (b'{"a": 1,}\n', "not JSON: "),

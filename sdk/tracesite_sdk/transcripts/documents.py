@@ -18,7 +18,7 @@ from functools import partial
 from io import SEEK_CUR, SEEK_END, BufferedIOBase, BufferedReader, RawIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -388,15 +388,33 @@ def _read_lines(source: Source, broken_lines: _BrokenLines) -> Iterator[Line]:
         for number, raw in _raw_lines(stream):
             values, error = _values(raw)
             if error is not None:
-                broken_lines.report(number, _reason(error))
+                broken_lines.report(number, _reason(error, is_line=True))
             for value in values:
                 # In a broken line a number is the start of another value, such as a date.
                 if error is None or isinstance(value, dict | list):
                     yield Line(number, value)
 
 
-def _reason(error: ValueError) -> str:
-    return str(error) if isinstance(error, _Replaced | _TooMany) else f"not JSON: {error}"
+def _reason(error: ValueError, *, is_line: bool = False) -> str:
+    """Return what is wrong, for people; of a line without its number, which its report has."""
+    if isinstance(error, _Replaced | _TooMany):
+        return str(error)
+    if not isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error}"
+    fault = _FAULTS.get(error.msg, error.msg.lower())
+    return f"not JSON: {fault} at {'' if is_line else f'line {error.lineno}, '}column {error.colno}"
+
+
+_FAULTS: Final = {
+    "Expecting value": "no value begins",
+    "Expecting property name enclosed in double quotes": "no name in double quotes begins",
+    "Expecting ':' delimiter": "a colon is missing",
+    "Expecting ',' delimiter": "a comma is missing",
+    "Unterminated string starting at": "a text without an end begins",
+    "Illegal trailing comma before end of object": "a comma stands before the end of an object",
+    "Illegal trailing comma before end of array": "a comma stands before the end of a list",
+}
+"""Faults of Python's json in plain words."""
 
 
 def _raw_lines(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
@@ -449,7 +467,7 @@ def _whole(data: bytes, skip: Skip) -> Any:
     if not any(isinstance(value, dict | list) for value in values):
         found = _behind_notice(data)
         if found is None:
-            raise Unreadable(f"not JSON: {error}")
+            raise Unreadable("not JSON: no objects or lists" if error is None else _reason(error))
         notice, value = found
         skip("(the start)", f"not JSON: {notice}")
         return value

@@ -48,17 +48,17 @@ def test_each_file_is_reported_and_leads_to_its_sessions(staff: Client, project:
         assert links[session.title] == f"{SESSIONS}{session.pk}/change/"
     assert {session.title for session in Session.objects.all()} == {"Weather?", "Wind?"}
     assert "Imported 2 sessions · 4 messages · 1 file failed." in text
-    assert text.index("<b>notes.txt failed") < text.index("talk.json openai_chat · 2 messages · 2 created")
+    assert text.index("<b>notes.txt failed") < text.index("talk.json OpenAI · 2 messages · 2 created")
     entry = AuditEntry.objects.get(action="import")
     assert (entry.object_type, entry.project_id, entry.detail["count"]) == ("session", project.pk, 2)
-    assert "talk.json openai_chat · 2 messages · 2 unchanged" in text_of(upload(staff, ("talk.json", TALK)))
+    assert "talk.json OpenAI · 2 messages · 2 unchanged" in text_of(upload(staff, ("talk.json", TALK)))
 
 
 def test_check_reports_the_files_and_stores_nothing(staff: Client, project: Project) -> None:
     page = upload(staff, ("talk.json", TALK), dry_run="true")
     text = text_of(page)
     assert "Checked, not imported 1 session · 2 messages. Nothing was stored." in text
-    assert "talk.json openai_chat · 2 messages" in text and "created" not in text
+    assert "talk.json OpenAI · 2 messages" in text and "created" not in text
     assert not Session.objects.exists()
 
 

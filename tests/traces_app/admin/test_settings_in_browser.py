@@ -1,4 +1,4 @@
-"""The forms of settings in a real browser: what their scripts do, and the buttons of rows."""
+"""The forms of settings and of the import in a real browser: what their scripts do, and the buttons of rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 from access_app.keys import create_key
 from access_app.masking import save_rule
 from access_app.models import Project
+from messages_app.models import Session
 from tests.chromium import needs_chromium
 from tests.traces_app.admin.test_admin_in_browser import session_key
 
@@ -50,6 +51,25 @@ def test_edited_rules_are_tried_and_shares_added_without_leaving_the_form(
         expect(page.get_by_text("was changed successfully")).to_be_visible()
     project.refresh_from_db()
     assert project.sampling_tools == {"search": 0.5, "poll": 0.1, "list": 0}
+
+
+def test_checked_files_stay_chosen_for_their_import(session_key: str, browser: Browser, live_server: Any) -> None:
+    Project.objects.create(slug="owner")
+    talk = b'[{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": "31"}]'
+    with browser.new_context(base_url=live_server.url, locale="en") as context:
+        context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_key, "url": live_server.url}])
+        page = context.new_page()
+        page.goto("/admin/messages_app/session/import/")
+        said = page.locator("#import-result [role=status]")
+        page.get_by_role("button", name="Only check").click()
+        expect(said).to_have_count(0)  # no file is chosen
+        page.set_input_files("#id_file", [{"name": "talk.json", "mimeType": "application/json", "buffer": talk}])
+        page.get_by_role("button", name="Only check").click()
+        expect(said).to_contain_text("1 session · 2 messages. Nothing was stored.")
+        assert not Session.objects.exists()
+        page.get_by_role("button", name="Import", exact=True).click()
+        expect(said).to_contain_text("1 session · 2 messages. Sessions have the dates")
+    assert Session.objects.get().title == "Weather?"
 
 
 def test_key_is_revoked_from_its_row_after_a_question(session_key: str, browser: Browser, live_server: Any) -> None:
