@@ -218,9 +218,8 @@ class ModelPriceAdmin(PriceModelAdmin):
         return {"as_of": timezone.now().date(), **super().get_changeform_initial_data(request)}
 
     def save_model(self, request: HttpRequest, obj: ModelPrice, form: Any, change: bool) -> None:
-        if change:
-            note_changes(actor_of(request), obj, form)
         super().save_model(request, obj, form, change)
+        note_changes(actor_of(request), obj, form)
         self._changed(request, obj)
 
     def delete_model(self, request: HttpRequest, obj: ModelPrice) -> None:
