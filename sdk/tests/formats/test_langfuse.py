@@ -499,6 +499,7 @@ _json = st.recursive(
     st.sampled_from(sorted({key for row in OBSERVATIONS for key in row} | {"sessionId"})),
 )
 @example("", OBSERVATIONS[0], "id")
+@example("t" * 600, OBSERVATIONS[0], "traceId")
 def test_read_mangled_document_never_raises(inner: Any, row: dict[str, Any], key: str) -> None:
     changed = [row | {key: inner} if other is row else other for other in OBSERVATIONS]
     for document in (inner, {"trace": TRACE, "observations": inner}, {"trace": TRACE | {key: inner}, "observations": changed}, {"data": changed}):  # fmt: skip

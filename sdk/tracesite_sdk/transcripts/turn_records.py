@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tracesite_sdk import records
 from tracesite_sdk.normalize.records import text_of
+from tracesite_sdk.records import ids
 from tracesite_sdk.records.health_flags import ORPHAN_RESULT
 
 from .entries import Prompt, Reply, Result, is_text
@@ -20,13 +21,14 @@ MOST_NAME_CHARACTERS = 512
 
 
 def prompt_message(entry: Prompt) -> records.Message:
+    metadata = dict(entry.metadata)
     return records.Message(
         role=entry.role,
-        external_id=entry.id,
+        external_id=_unique(entry.id, metadata),
         content=entry.content,
         created_at=entry.created_at,
         health=sorted(entry.health) or None,
-        metadata=dict(entry.metadata) or None,
+        metadata=metadata or None,
     )
 
 
@@ -54,7 +56,7 @@ def turn_message(turn: Turn) -> records.Message:
     health = turn.health | {ORPHAN_RESULT for call in calls if ORPHAN_RESULT in call.metadata}
     return records.Message(
         role="assistant",
-        external_id=turn.id,
+        external_id=_unique(turn.id, metadata),
         content=content,
         # The iteration counts replies, the answer included, so that a step keeps its own when more replies follow.
         agent_steps=[
@@ -148,6 +150,14 @@ def _call(turn_call: TurnCall) -> records.ToolCall:
         parent=_name(parent.uuid or parent.call.id, "parent", {}) if parent is not None else None,
         metadata=metadata or None,
     )
+
+
+def _unique(value: str | None, metadata: dict[str, Any]) -> str | None:
+    """Return the id of a message; in place of one that is too long a digest, with the whole one in the metadata."""
+    if value is None or len(value) <= MOST_NAME_CHARACTERS:
+        return value
+    metadata["id"] = value
+    return ids.key(value).hex
 
 
 def _name(value: str | None, key: str, metadata: dict[str, Any]) -> str | None:
