@@ -92,10 +92,14 @@ def _keys(request: HttpRequest) -> str | SafeString:
 
 
 def _jobs(request: HttpRequest) -> str | SafeString:
-    late = sum(row.is_late for row in job_rows(request))
-    if not late:
+    due = [row for row in job_rows(request) if row.is_late]
+    late = sum(row.run is not None for row in due)
+    if not due:
         return _("none is late")
-    words = ngettext("%(count)d is late", "%(count)d are late", late) % {"count": late}
+    words = ngettext("%(count)d is late", "%(count)d are late", late) % {"count": late} if late else ""
+    if never := len(due) - late:
+        never_ran = ngettext("%(count)d has never run", "%(count)d have never run", never) % {"count": never}
+        words = f"{words} · {never_ran}" if words else never_ran
     return format_html('<span class="badge badge-pending">{}</span>', words)
 
 

@@ -32,11 +32,12 @@ _SETTINGS: Mapping[str, Manager[Any]] = {
 }
 MOST_NAMED = 20
 _NAMED: Mapping[str, Callable[[str], Q]] = {
-    "project": lambda name: Q(slug=name) | Q(name=name),
-    "apikey": lambda name: Q(name=name) | Q(prefix=name),
-    "user": lambda name: Q(**{get_user_model().USERNAME_FIELD: name}),
-    "group": lambda name: Q(name=name),
+    "project": lambda name: Q(slug__icontains=name) | Q(name__icontains=name),
+    "apikey": lambda name: Q(name__icontains=name) | Q(prefix=name),
+    "user": lambda name: Q(**{f"{get_user_model().USERNAME_FIELD}__icontains": name}),
+    "group": lambda name: Q(name__icontains=name),
 }
+_ACTORS: Mapping[str, ActorKind] = {"apikey": ActorKind.KEY, "user": ActorKind.USER}
 
 
 def names_of(request: HttpRequest, scope: ProjectScope, entries: Iterable[AuditEntry]) -> Names:
@@ -58,18 +59,17 @@ def names_of(request: HttpRequest, scope: ProjectScope, entries: Iterable[AuditE
 
 
 def objects_named(name: str) -> Q:
-    """Return what finds the entries of users, groups, projects and keys with this name, for those that hold only an id, and those of
-    what the keys did, whose names stand with their prefixes in entries.
+    """Return what finds the entries about users, groups, projects and keys with this in their name, and of what users and keys did.
 
-    A name is of few rows: more are not looked for. Entries of traces are found by their ids, because titles are content.
+    Of each kind the first MOST_NAMED are looked for. Entries of traces are found by their ids, because titles are content.
     """
     found = Q(pk__in=())
     for kind, named in _NAMED.items():
         rows = _SETTINGS[kind].filter(named(name))[:MOST_NAMED]
         if keys := {str(row.pk): str(row) for row in rows}:
             found |= Q(object_type=kind, object_id__in=keys)
-            if kind == "apikey":
-                found |= Q(actor_name__in=keys.values(), actor_kind=ActorKind.KEY)
+            if actor_kind := _ACTORS.get(kind):
+                found |= Q(actor_name__in=keys.values(), actor_kind=actor_kind)
     return found
 
 

@@ -31,6 +31,7 @@ from messages_app.admin.walks import end_of_search, page_size, request_for
 from messages_app.models import Message, Session
 from traces_app.models import ToolCall
 from traces_app.queries.runs.outcome import Outcome
+from traces_app.queries.session_names import session_name
 
 from .filters import OutcomeFilter
 from .periods import warn_of_others
@@ -183,8 +184,8 @@ def _chips(
 
 
 def _name_of(row: Any) -> str:
-    """Return what a session, run or call is known by, but for tools and errors."""
-    return getattr(row, "shown_question", "") or getattr(row, "session_name", "") or ""
+    """Return the name of a session and the question of a run; a call is known by its tool, which has a place of its own."""
+    return session_name(row) if isinstance(row, Session) else getattr(row, "shown_question", "") or ""
 
 
 def _search(

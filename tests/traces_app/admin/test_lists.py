@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import strip_tags
 
 from access_app.db import primary
 from access_app.models import Project, Role
@@ -366,19 +367,22 @@ def test_search_finds_in_all_lists(staff: Client, runs: dict[str, str]) -> None:
 
 
 def test_search_shows_names_before_tools_and_tools_before_the_rest(staff: Client, project: Project) -> None:
-    def run(name: str, minute: int, asked: str, said: str, tool: str) -> None:
+    def run(name: str, minute: int, asked: str, said: str, tool: str, title: str | None = None) -> None:
         at = timezone.now() - timedelta(hours=1) + timedelta(minutes=minute)
         call = {"id": "c", "name": tool, "args": {}, "result": {"output": "ok"}}
         steps = [{"iteration": 0, "tool_calls": [call]}]
         said_then = answer(external_id="a", content=said, created_at=at + SECOND, agent_steps=steps)
-        store(project, question(content=asked, created_at=at), said_then, external_id=name)
+        store(project, question(content=asked, created_at=at), said_then, external_id=name, title=title)
 
+    run("titled", -1, "Hello?", "The refund is on its way.", "look", title="Refund of order 5")
     run("asked", 0, "Where is my refund?", "The refund is on its way.", "look")
     run("tool", 1, "Where is my money?", "On its way.", "refund_order")
     run("said", 2, "Hello?", "A refund takes long.", "look")
     run("other", 3, "Good bye.", "Bye.", "look")
     page = html_of(staff.get("/admin/messages_app/session/everything/?q=refund"))
     assert "Titles and questions with the words come first" in page
+    sessions = strip_tags(re.findall(r'<section class="found-in-list">(.*?)</section>', page, re.DOTALL)[0])
+    assert sessions.find("Where is my refund?") < sessions.find("of order 5") < sessions.find("Where is my money?")
     for part in re.findall(r'<section class="found-in-list">(.*?)</section>', page, re.DOTALL)[:2]:
         places = [part.find(words) for words in ("Where is my refund?", "Where is my money?", "Hello?")]
         assert sorted(places) == places, part

@@ -1101,8 +1101,10 @@ def test_cards_of_settings_say_their_state_and_lead_to_the_project(
         page
     )
     late = sum(job.is_on() for job in JOBS)
-    assert f"and when it runs next {late} are late" in text_of(page)
-    assert f'<b><span class="badge badge-pending">{late} are late</span></b>' in html_of(page)
+    assert f'<b><span class="badge badge-pending">{late} have never run</span></b>' in html_of(page)
+    ran_at = timezone.now() - timedelta(days=30)
+    JobRun.objects.create(name="purge", started_at=ran_at, finished_at=ran_at, next_at=ran_at + timedelta(days=1))
+    assert f"and when it runs next 1 is late · {late - 1} have never run" in text_of(staff.get("/admin/settings/"))
     assert "Users Who may log in 1 in all Groups Roles that several people share none yet" in text_of(page)
     assert "Audit log Who read and changed what 1 change of settings" in text_of(page)
     create_key(project, "other", [Scope.READ], expires_at=timezone.now() + timedelta(days=1))

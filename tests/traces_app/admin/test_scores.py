@@ -281,9 +281,9 @@ def test_changed_average_leads_to_the_scores_since(staff: Client, project: Proje
     page = staff.get(SCORES)
     (caption,) = re.findall(r"<figcaption>(.*?)</figcaption>", html_of(page), re.DOTALL)
     words = " ".join(re.sub(r"<[^>]+>", " ", caption).split())
-    assert re.fullmatch(r"0% yes helpful ▼ 2 scores since [0-9-]+ [0-9:]+ · before 100% of 6", words)
+    assert re.fullmatch(r"75% yes helpful ▼ 0% in 2 scores since [0-9-]+ [0-9:]+ · before 100% of 6", words)
     assert averages(page)[0].startswith("helpful 8 75% yes")
-    (url,) = re.findall(r'<a href="([^"]+)">2 scores since', caption)
+    (url,) = re.findall(r'<a href="([^"]+)">0% in 2 scores since', caption)
     assert [row[0] for row in rows_of(staff.get(SCORES + unescape(url)))] == ["no", "no"]
 
 

@@ -101,7 +101,7 @@ def test_tool_page_groups_errors_and_finds_repeated_calls(staff: Client) -> None
     assert "1× no such index Last call · " in text
     assert "2 calls with the same arguments in one run" in text
     assert "before: 2" in text
-    assert "700 ms p95 before: 100 ms (+600%)" in text
+    assert "700 ms p95" in text and "p95 before" not in text  # of too few calls
     slowest = text[text.index("Slowest calls") :]
     assert slowest.split()[2:5] == ["700", "ms", "error"]
     target = next(url for name, url in links_of(page).items() if name.startswith("timeout after 7"))
