@@ -137,7 +137,7 @@ class TwoFactorUserAdmin(RecordsRoles, Users):
     add_form_template = None
     change_form_template = "admin/access_app/user/change_form.html"
     inlines = (RoleInline,)
-    add_fieldsets = ((None, {"fields": ("username", "password1", "password2")}),)
+    add_fieldsets = ((None, {"fields": ("username", "email", "password1", "password2")}),)
     fieldsets = (
         (
             None,

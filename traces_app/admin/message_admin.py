@@ -186,7 +186,7 @@ class MessageAdmin(KeysetAdmin):
         *(MessageScoreFilter, OrderFilter, CreatedFilter),
     )
     list_display: Any = ("text", "took", "spent", "created", "in_session", "project")
-    columns_with_text = ("took", "spent")
+    columns_with_text = ("took", "spent", "failures")
     list_display_links = ("text", "question")
     columns = Columns(
         (
