@@ -23,6 +23,7 @@ from access_app.visibility import visible_to
 from messages_app.audit_log import KINDS
 from messages_app.safe_text import ago
 from traces_app.admin.jobs import job_rows
+from traces_app.admin.labels import counts_in_words
 from traces_app.models import ModelPrice
 
 from .rail import Page
@@ -57,6 +58,12 @@ def _of_projects(request: HttpRequest) -> list[Card]:
     owned = list(visible_to(Project.objects.all(), scope, "pk").values_list("pk", flat=True)[:2])
     if not owned:
         return []
+    is_one = len(owned) == 1
+    url = (
+        reverse("admin:access_app_project_change", args=owned)
+        if is_one
+        else reverse("admin:access_app_project_changelist")
+    )
     tables: Sequence[tuple[str, str, type[Model], str]] = (
         (_("Members"), _("Who may see a project, with which role"), Membership, "memberships"),
         (_("Masking"), _("Values that are removed from traces of a project"), MaskingRule, "masking_rules"),
@@ -64,10 +71,8 @@ def _of_projects(request: HttpRequest) -> list[Card]:
     return [
         Card(
             label=label,
-            url=reverse("admin:access_app_project_change", args=owned) + f"#{table}-heading"
-            if len(owned) == 1
-            else reverse("admin:access_app_project_changelist"),
-            use=use if len(owned) == 1 else f"{use} · {_('choose a project')}",
+            url=f"{url}#{table}-heading" if is_one else url,
+            use=use if is_one else f"{use} · {_('choose a project')}",
             state=_in_all(visible_to(model._default_manager.all(), scope)),
         )
         for label, use, model, table in tables
@@ -93,13 +98,16 @@ def _keys(request: HttpRequest) -> str | SafeString:
 
 def _jobs(request: HttpRequest) -> str | SafeString:
     due = [row for row in job_rows(request) if row.is_late]
-    late = sum(row.run is not None for row in due)
     if not due:
         return _("none is late")
-    words = ngettext("%(count)d is late", "%(count)d are late", late) % {"count": late} if late else ""
-    if never := len(due) - late:
-        never_ran = ngettext("%(count)d has never run", "%(count)d have never run", never) % {"count": never}
-        words = f"{words} · {never_ran}" if words else never_ran
+    late = sum(row.run is not None for row in due)
+    never = len(due) - late
+    words = counts_in_words(
+        [
+            (late, ngettext("%(number)s is late", "%(number)s are late", late)),
+            (never, ngettext("%(number)s has never run", "%(number)s have never run", never)),
+        ]
+    )
     return format_html('<span class="badge badge-pending">{}</span>', words)
 
 

@@ -66,7 +66,7 @@ from .filters import (
     readable_projects,
     remember_period,
 )
-from .list_rows import list_columns, list_rows, says_something
+from .list_rows import list_columns, list_rows, without_empty
 from .row_pages import (
     SORTED_ROWS,
     RowPage,
@@ -284,7 +284,7 @@ class KeysetChangeList(ChangeList):
         self.can_show_all = self.multi_page = False
         self.older_cursor = page.next
         shown = admin_.shown_columns(request, self.list_display, page.rows)
-        self.list_display = [one for one in shown if says_something(admin_, request, one, page.rows)]
+        self.list_display = without_empty(admin_, request, shown, page.rows)
         if page.previous:
             self.newer_query_string = self.get_query_string({CURSOR: page.previous})
         if page.next:

@@ -64,14 +64,18 @@ def list_columns(found: KeysetChangeList) -> list[Column]:
     return columns
 
 
-def says_something(admin_: KeysetAdmin, request: HttpRequest, column: Any, rows: Sequence[Any]) -> bool:
-    """Return whether a column stays on the page of `rows`: see `KeysetAdmin.columns_with_text`."""
-    must_differ = column in admin_.columns_that_differ
-    if not (must_differ or column in admin_.columns_with_text) or admin_.columns.are_chosen(admin_, request):
-        return True
+def without_empty(admin_: KeysetAdmin, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+    """Return the columns that stay on the page of `rows`: see `KeysetAdmin.columns_with_text`."""
+    optional = {*admin_.columns_with_text, *admin_.columns_that_differ}
+    if not optional or admin_.columns.are_chosen(admin_, request):
+        return list(columns)
+    return [one for one in columns if one not in optional or _says_something(admin_, one, rows)]
+
+
+def _says_something(admin_: KeysetAdmin, column: str, rows: Sequence[Any]) -> bool:
     cell: Callable[[Any], Any] = getattr(admin_, column)
     texts = (strip_tags(str(cell(row) or "")) for row in rows)  # ends at the first row that decides
-    if must_differ and len(rows) > 1:
+    if column in admin_.columns_that_differ and len(rows) > 1:
         first = next(texts)
         return any(text != first for text in texts)
     return any(text not in _EMPTY for text in texts)

@@ -297,8 +297,8 @@ class MessageAdmin(KeysetAdmin):
     def shown_columns(self, request: HttpRequest, columns: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         lists_runs = "question" in columns
         runs = [row for row in rows if row.role == Message.Role.ASSISTANT]
-        found = endings(runs) if lists_runs or "outcome" in columns or "who" not in columns else {}
         has_roles = "text" in columns and "who" not in columns
+        found = endings(runs) if lists_runs or "outcome" in columns or has_roles else {}
         is_of_several = len({row.role for row in rows}) > 1
         for row in rows:
             row.ending = found.get(row.pk)

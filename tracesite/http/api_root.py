@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import translation
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_noop as _
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.settings import patched_settings
 from rest_framework.request import Request
@@ -79,21 +79,17 @@ A body has at most 64 MiB, unpacked; bodies may be packed with gzip or zstd (`Co
 Unknown fields of what you send are kept in `metadata`, and secrets are redacted before anything is stored.
 """
 TAGS = {
-    gettext_noop(
-        "Send traces"
-    ): "Store whole runs, events of runs that are still going on, or files of other products.",
-    gettext_noop("Sessions"): "A session is one conversation or task.",
-    gettext_noop(
-        "Messages"
-    ): "A message of the assistant is one run of an agent, with its steps, tool calls and results.",
-    gettext_noop("Tool calls"): "Single calls with their results, and the calls of a run as a tree.",
-    gettext_noop("Contexts"): "What models were asked: prompts, conversations, variables.",
-    gettext_noop("Snapshots"): "The contexts of an agent before its nodes, from which a session can be replayed.",
-    gettext_noop("Search"): "Find text in traces, compare two runs, and find runs and errors that are alike.",
-    gettext_noop("Statistics"): "Errors in groups, tools with their durations, and the tokens and cost of models.",
-    gettext_noop("Reading"): "Answers for agents that find out why a run failed, in a budget of tokens.",
-    gettext_noop("Scores"): "What people, programs and evaluators think of sessions, messages and calls.",
-    gettext_noop("Administration"): "The audit log, and the settings of recorders.",
+    _("Send traces"): "Store whole runs, events of runs that are still going on, or files of other products.",
+    _("Sessions"): "A session is one conversation or task.",
+    _("Messages"): "A message of the assistant is one run of an agent, with its steps, tool calls and results.",
+    _("Tool calls"): "Single calls with their results, and the calls of a run as a tree.",
+    _("Contexts"): "What models were asked: prompts, conversations, variables.",
+    _("Snapshots"): "The contexts of an agent before its nodes, from which a session can be replayed.",
+    _("Search"): "Find text in traces, compare two runs, and find runs and errors that are alike.",
+    _("Statistics"): "Errors in groups, tools with their durations, and the tokens and cost of models.",
+    _("Reading"): "Answers for agents that find out why a run failed, in a budget of tokens.",
+    _("Scores"): "What people, programs and evaluators think of sessions, messages and calls.",
+    _("Administration"): "The audit log, and the settings of recorders.",
 }
 """The parts of the document, in the order in which a new client needs them."""
 
